@@ -82,7 +82,7 @@ REPLACED = {
     "multiplies the held-out": "the held-out loss rises by",
     "looks at its key": "attends to its key",
     "reaches the threshold of a label": "has a label: no score is clearly above chance",
-    "the whole lead": "its whole lead over other words",
+    "the weight without": "the weight if removed",
     "nats from the end.": "ranks",
     "same top": "same prediction",
     "it writes at most": "its largest share is",

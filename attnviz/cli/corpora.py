@@ -27,7 +27,7 @@ def atlas(
     model: shared.ShapedModel,
     output: shared.Output,
 ) -> None:
-    """Show where each head fires most across many texts, next to its control."""
+    """Show where each head fires most across many texts, compared with a control."""
     from attnviz.corpus import open_corpus, read_shard
     from attnviz.draw.whole_file import check_new_directory
     from attnviz.inspect.atlas import atlas as question
@@ -58,13 +58,13 @@ class _Parts(Options):
     """The argument that names the files of all shards."""
 
     parts: tuple[Path, ...] = argument(
-        "PART", "The files that --resume kept, one per shard.", ..., show_default=False
+        "PART", "The files that --resume wrote, one per shard.", ..., show_default=False
     )
 
 
 @command(MERGE, "--full")
 def merge(parts: _Parts, output: shared.Output) -> None:
-    """Add the results of shards up into what one process would give."""
+    """Combine the results of shards into the result of a single run."""
     from attnviz.inspect import merge as question
 
     outlet = Outlet.open(output)

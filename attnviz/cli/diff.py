@@ -43,10 +43,11 @@ class _Texts(TextColumn, panel="What is compared"):
 
     texts: Path | None = option(
         "FILE",
-        "Texts: one a line, or CSV, TSV or JSON with a column text (default: 10 built-in texts).",
-        brief="Texts: one a line, CSV, TSV or JSON.",
+        "Texts: one per line, or CSV, TSV or JSON with a column named text (default: 10 built-in "
+        "texts).",
+        brief="Texts: one per line, CSV, TSV or JSON.",
     )
-    text: str | None = option("TEXT", "One text: no intervals, an anecdote.", words=True)
+    text: str | None = option("TEXT", "A single text: no intervals, only an anecdote.", words=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -59,9 +60,9 @@ class _TextsOfB(Options, panel="B under another condition"):
     """The options on other texts for the second model, B."""
 
     text_b: str | None = option(
-        "TEXT", "What B reads in place of --text, as many tokens.", words=True
+        "TEXT", "What B reads instead of --text, with as many tokens.", words=True
     )
-    texts_b: Path | None = option("FILE", "What B reads in place of --texts, line by line.")
+    texts_b: Path | None = option("FILE", "What B reads instead of --texts, line by line.")
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def diff(
     loading: shared.Loading,
     output: shared.Output,
 ) -> None:
-    """Compare two models head by head, beyond a noise floor."""
+    """Compare two models head by head, above a noise floor."""
     from attnviz.inspect.diff import diff as question
     from attnviz.inspect.diff.sides import both_sides
     from attnviz.models.resolve import LoadOptions

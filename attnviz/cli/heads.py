@@ -65,9 +65,9 @@ class _Saved(Options):
     """What was saved before, in place of a text and a model."""
 
     saved: Path | None = option(
-        "FILE", "Show what heads saved as .npz or .json, without its model.", name="--from"
+        "FILE", "Show maps saved as .npz or .json, without the model.", name="--from"
     )
-    vectors: bool = flag("Keep queries, keys and norms of values in saved files too, for --from.")
+    vectors: bool = flag("Also save queries, keys and value norms, for --from.")
 
 
 @command(EXAMPLES, "--head --layer --token --pair --values --file")
@@ -81,7 +81,7 @@ def heads(
     model: shared.ShapedModel,
     output: HeadsOutput,
 ) -> None:
-    """Show where each attention head attends, over one text, on a picture or in a sound."""
+    """Show where each attention head attends in a text, a picture or a sound."""
     from attnviz.inspect.heads import heads as question
     from attnviz.inspect.heads.report import LongHeads
     from attnviz.progress import UNWATCHED

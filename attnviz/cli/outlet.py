@@ -212,7 +212,7 @@ class Outlet:
         resume: the resume file; None if there is nothing to resume from.
         """
         if resume is not None:
-            self.notices.print("the same command goes on where this one ended")
+            self.notices.print("the same command continues where this one stopped")
         raise KeyboardInterrupt
 
     def show(self, report: Report) -> None:

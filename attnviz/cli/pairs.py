@@ -54,7 +54,7 @@ attnviz path L1H2 --into value --pairs pairs.jsonl --save listeners.csv
 
 @command(PATH, "--into --pairs --top")
 def path(request: PathRequest, model: shared.DrawnModel, output: shared.Output) -> None:
-    """Follow one head: which later heads read what it writes."""
+    """Follow one head: find which later heads read what it writes."""
     from attnviz.inspect.interventions.path import path as question
     from attnviz.inspect.interventions.prompts import read_pairs
 

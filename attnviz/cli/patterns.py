@@ -30,7 +30,7 @@ class _Request(PatternsRequest):
     """The options of ``patterns``, with shell completion of labels."""
 
     watch: str | None = option(
-        "LABEL", "Rank every head by its score of one label.", autocompletion=shared.complete_label
+        "LABEL", "Rank every head by its score for one label.", autocompletion=shared.complete_label
     )
 
 
@@ -38,7 +38,7 @@ class _Request(PatternsRequest):
 class _Pictures(Options):
     """The option that gives many pictures in place of texts."""
 
-    images: str | None = option("DIR", "Label the heads of a vision model over these pictures.")
+    images: str | None = option("DIR", "Label the heads of a vision model on these pictures.")
 
 
 @command(EXAMPLES, "--watch --probe --control --top", draws="weights, random tokens, control")
@@ -50,7 +50,7 @@ def patterns(
     model: shared.ShapedModel,
     output: shared.Output,
 ) -> None:
-    """Score what every head does and label it, each compared with chance."""
+    """Score what every head does, compared with chance, and label it."""
     from attnviz.draw.numbers import spoken_time
     from attnviz.inspect.patterns import patterns as question
     from attnviz.texts import read_text

@@ -13,8 +13,8 @@ from attnviz.inspect.link.request import LinkRequest
 from attnviz.inspect.why.request import WhyRequest
 from attnviz.options import TextColumn, option
 
-_MANY = "Many prompts: one a line, or CSV, TSV or JSON with prompt, and where wanted"
-_BRIEF = "Many prompts: one a line, CSV, TSV or JSON."
+_MANY = "Many prompts: one per line, or CSV, TSV or JSON with prompt and, optionally,"
+_BRIEF = "Many prompts: one per line, CSV, TSV or JSON."
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def link(
     model: shared.DrawnModel,
     output: shared.ArrayOutput,
 ) -> None:
-    """Show why a head looks at a token: who wrote the query and the key."""
+    """Show why a head looks at a token: what wrote the query and the key."""
     from attnviz.inspect.link import link as question
     from attnviz.prompts.study import read_prompts
 

@@ -23,7 +23,7 @@ def prune(
     model: shared.LoadedModel,
     output: shared.Output,
 ) -> None:
-    """Remove the least important heads; compare with removing as many at random."""
+    """Remove the least important heads, and compare with removing random ones."""
     from attnviz.draw.whole_file import check_new_directory
     from attnviz.inspect.prune import prune as question
     from attnviz.texts import read_texts

@@ -19,7 +19,7 @@ from attnviz.records import PAIR, Tokens
 START_END = ("start", "end")
 """The two labels of a question-answering model."""
 
-ALONE = "the answer is looked for in the question itself: give its context with --and"
+ALONE = "the answer is sought in the question itself: give its context with --and"
 """The note on a question without a context."""
 
 

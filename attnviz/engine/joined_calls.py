@@ -61,7 +61,7 @@ def observe_joined(model: TransformersModel, tokens: Tokens, observer: Observer)
             raise not_its_own(model.model, "its attention function gives other numbers")
         mixed = (weights.to(call.value.dtype) @ call.value).transpose(1, 2)
         if not nearly_equal(mixed, output):
-            raise not_its_own(model.model, "its weights are no plain softmax")
+            raise not_its_own(model.model, "its weights are not a plain softmax")
         first = ends.get(layer, 0)
         _, heads, queries, keys = weights.shape
         if observer.wants("self", layer):

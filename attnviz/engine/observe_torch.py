@@ -298,7 +298,7 @@ def _check_rows(name: str, weights: Tensor) -> None:
     # This comparison also fails for NaN.
     if not bool((weights.min() >= 0) & (rows.max() <= 1 + _ROW_TOLERANCE) & (rows.max() > 0)):
         raise UnsupportedError(
-            f"{name} reports attention weights that are no shares of one: "
+            f"{name} reports attention weights that are not shares of one: "
             f"smallest {float(weights.min()):g}, largest row sum {float(rows.max()):g}."
         )
 

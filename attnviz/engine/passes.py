@@ -88,7 +88,7 @@ class PlainCheck:
         )
         mean = (weights @ value.to(weights.dtype)).transpose(1, 2)
         if not _agree(call, mean, output[:, start : start + rows]):
-            raise self._refused("its weights are no plain softmax")
+            raise self._refused("its weights are not a plain softmax")
 
     def end(self, output: Any) -> None:
         """Compare the end of the observed pass with that of the plain one.

@@ -110,7 +110,7 @@ class _Registered(_Points):
             if weights is None or not bool((weights[:, hidden] == 0).all()):
                 raise UnsupportedError(
                     f"{type(self._model).__name__} leaves weight on a key whose score is −∞ "
-                    f"in layer {point.layer}: its attention is no plain softmax"
+                    f"in layer {point.layer}: its attention is not a plain softmax"
                 )
             return output, weights
 

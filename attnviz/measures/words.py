@@ -218,8 +218,8 @@ def place_of(tokens: Tokens, wanted: str) -> int:
 
 def _absent(wanted: str, count: int) -> UsageError:
     return UsageError(
-        f"no token {wanted!r} in the text: give a word of it, WORD:2 for its second place, or an "
-        f"index from 0 to {count - 1}"
+        f"no token {wanted!r} in the text: give a word in it, WORD:2 for its second occurrence, "
+        f"or an index from 0 to {count - 1}"
     )
 
 

@@ -204,8 +204,8 @@ def _safetensors_shapes(name: str, path: Path) -> Shapes:
             return {tensor: tuple(file.get_slice(tensor).get_shape()) for tensor in names}
     except damage() as error:
         raise LoadError(
-            f"{name!r} is damaged: {path.name} is no whole safetensors file ({one_line(error)}); "
-            f"delete {str(path.resolve())!r} and get it again"
+            f"{name!r} is damaged: {path.name} is not a complete safetensors file "
+            f"({one_line(error)}); delete {str(path.resolve())!r} and get it again"
         ) from error
 
 
@@ -242,7 +242,7 @@ def read_config(name: str, directory: Path) -> dict[str, Any]:
         if inside:  # as a trainer leaves them
             last = max(inside, key=os.path.getmtime).parent
             typed = f"; its subdirectory {last.name!r} has one: type {shlex.quote(str(last))}"
-        raise LoadError(f"{name!r} is no checkpoint: the directory has no config.json{typed}")
+        raise LoadError(f"{name!r} is not a checkpoint: the directory has no config.json{typed}")
     with damaged(f"the config.json of {name!r}"):
         fields: dict[str, Any] = _plain(read_json(path))
     for field, expected, fits in _FIELDS:
@@ -259,7 +259,7 @@ def read_config(name: str, directory: Path) -> dict[str, Any]:
 
 
 def _beside_config(directory: Path) -> dict[str, Any]:
-    """Return the ``quantization_config`` in a file beside config.json; empty if there is none.
+    """Return the ``quantization_config`` in a file next to config.json; empty if there is none.
 
     Raises LoadError if the file is damaged.
     """

@@ -141,7 +141,8 @@ def _check(name: str, steps: list[_Step], text: str) -> None:
 
 def _grows_too_long(name: str) -> LoadError:
     return LoadError(
-        f"{name} cannot be used: it makes more than {_GROWTH} characters of each one of a text"
+        f"{name} cannot be used: it makes more than {_GROWTH} characters of each character of a "
+        "text"
     )
 
 

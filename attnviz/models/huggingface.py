@@ -227,7 +227,7 @@ def load_shape(
         )
     files.check_layers(name, shape.config)
     fields = {key: value for key, value in shape.config.items() if key != "model_type"}
-    with third_party(f"the shape {name!r} is no model that transformers {_VERSION} knows"):
+    with third_party(f"the shape {name!r} is not a model that transformers {_VERSION} knows"):
         config = transformers.AutoConfig.for_model(shape.config["model_type"], **fields)
         without_choices(config)
         model_class = getattr(transformers, shape.config["architectures"][0])
@@ -267,7 +267,7 @@ def _open_config(
         config = transformers.AutoConfig.from_pretrained(
             directory, local_files_only=True, trust_remote_code=trust_remote_code
         )
-        if about := fields.get("quantization_config"):  # of a file beside config.json, too
+        if about := fields.get("quantization_config"):  # of a file next to config.json, too
             config.quantization_config = about
         return without_choices(config)
 
@@ -318,7 +318,7 @@ def _open_tokenizer(name: str, directory: Path, config: Any, trust_remote_code: 
     lacks = not files.has_vocabulary(files.file_names(directory))
     without = LoadError(
         f"{name!r} has no tokenizer: the directory has no tokenizer.json or vocabulary; "
-        f"copy the tokenizer's files beside config.json"
+        f"copy the tokenizer's files next to config.json"
     )
     try:
         with tokenizing(name):

@@ -36,7 +36,7 @@ class SoundFile:
     """A sound as a model hears it.
 
     name: its path as typed, or what a person calls it. samples: (time,), from −1 to 1, in float32.
-    rate: samples a second. notes: sentences on what was changed.
+    rate: samples per second. notes: sentences on what was changed.
     """
 
     name: str
@@ -51,7 +51,7 @@ class SoundFile:
 
 
 def read_sound(path: str | os.PathLike[str], rate: int, longest: float) -> SoundFile:
-    """Return a sound at ``rate`` samples a second, its channels mixed, at most ``longest`` seconds.
+    """Return a sound at ``rate`` samples per second, channels mixed, at most ``longest`` seconds.
 
     Raises LoadError for a file that is missing, no sound or damaged, or without a library that it
     needs; UsageError for one without samples, for silence, and for samples that are not numbers.
@@ -76,9 +76,9 @@ def read_sound(path: str | os.PathLike[str], rate: int, longest: float) -> Sound
     if np.abs(mixed).max() < _SILENT:
         raise UsageError(f"{name!r} is silent: there is no word to hear")
     if own != rate:
-        with _library("soxr", f"{name!r} has {own:,} samples a second, the model reads {rate:,}"):
+        with _library("soxr", f"{name!r} has {own:,} samples per second, the model reads {rate:,}"):
             mixed = import_module("soxr").resample(mixed, own, rate)
-        notes.append(f"resampled from {own:,} to {rate:,} samples a second")
+        notes.append(f"resampled from {own:,} to {rate:,} samples per second")
     return SoundFile(name, np.asarray(mixed, np.float32), rate, tuple(notes))
 
 
@@ -104,9 +104,9 @@ def _decoded(content: bytes, name: str) -> tuple[NDArray[np.float64], int]:
 
 
 def _by_library(content: bytes, name: str) -> tuple[NDArray[np.float64], int]:
-    with _library("soundfile", f"{name!r} is no .wav file of whole numbers"):
+    with _library("soundfile", f"{name!r} is not a .wav file of integers"):
         read: Any = import_module("soundfile").read
-        with third_party(f"{name!r} is no sound that soundfile knows"):
+        with third_party(f"{name!r} is not a sound that soundfile knows"):
             samples, rate = read(io.BytesIO(content), always_2d=True)
         return samples, int(rate)
 

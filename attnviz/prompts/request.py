@@ -32,10 +32,10 @@ class _Texts(PromptRequest, SecondText, Kind):
     """The options on a chat or a second text, and on the heads and the text of a decoder."""
 
     kind: Literal["decoder", "cross"] | None = option(
-        "KIND", "Of an encoder–decoder: the heads of decoder or cross attention alone."
+        "KIND", "For an encoder–decoder: the heads of decoder or cross attention only."
     )
     target: str | None = option(
-        "TEXT", "Decoder text of an encoder–decoder (default: its own greedy output).", words=True
+        "TEXT", "Decoder text for an encoder–decoder (default: its own greedy output).", words=True
     )
 
 

@@ -40,8 +40,8 @@ RANGE = f"layers 0 to {LAYERS - 1}"
         (["a", "--reverse"], "add --sort MEASURE"),
         (
             ["a", "--token", "zebra"],
-            "no token 'zebra' in the text: give a word of it, WORD:2 for its second place, or an "
-            "index from 0 to 1",
+            "no token 'zebra' in the text: give a word in it, WORD:2 for its second occurrence, "
+            "or an index from 0 to 1",
         ),
         (["a", "--device", "cuda"], "'tiny' runs in NumPy on the cpu"),
         (["a", "--revision", "main"], "'tiny' is built in"),

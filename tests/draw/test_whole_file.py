@@ -80,7 +80,7 @@ def test_a_link_that_a_person_named_is_followed(tmp_path):
 
 
 def special(kind, path):
-    """Make something at ``path`` that is no regular file."""
+    """Make something at ``path`` that is not a regular file."""
     match kind:
         case "fifo":
             os.mkfifo(path)

@@ -97,7 +97,7 @@ def take_away_the_tokenizer(directory, kept=""):
         ),
         (put(WEIGHTS, "version https://git-lfs.github.com/spec/v1\n"), "a pointer of Git LFS"),
         (fields(rope_parameters={"rope_type": "linear", "factor": 0.0}), "factor = 0.0: expected"),
-        *((cut(kept), f"{WEIGHTS} is no whole safetensors file") for kept in (0, 5, 200, -1)),
+        *((cut(kept), f"{WEIGHTS} is not a complete safetensors file") for kept in (0, 5, 200, -1)),
         (lose_a_shard, "model-00002-of-00002.safetensors is missing"),
         (spoil_the_index, "no 'weight_map'"),
         (take_away_weights, "lacks 2 weights"),

@@ -205,7 +205,7 @@ def batch_logits(model: PatchableModel, given: Input, place: int | None, *more: 
             hooks.enter_context(hooked(model.head.register_forward_pre_hook(shorten)))
         logits = model.run(given, *more)
     if logits is None:
-        raise UsageError("this model puts out no logits: there is nothing to take apart")
+        raise UsageError("this model returns no logits: there is nothing to decompose")
     return of_labels(logits, place) if model.labels else logits
 
 

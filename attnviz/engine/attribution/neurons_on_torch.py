@@ -52,7 +52,7 @@ def torch_neurons(
     """Return what the neurons of one layer write towards a logit of a text.
 
     predicted: the position, the answer and the foil. Raises UnsupportedError if the block of this
-    layer is no sum over neurons, such as one of experts.
+    layer is not a sum over neurons, as with experts.
     """
     place, own, answer, foil, *_ = predicted
     with model.hook_points.borrowed():
@@ -146,5 +146,5 @@ def _activation(
 def _no_neurons(model: PatchableModel, layer: int) -> UnsupportedError:
     return UnsupportedError(
         f"--ffn: the feed-forward block of layer {layer} of {type(model.root).__name__} "
-        "is no sum over neurons, such as one of experts: choose another layer"
+        "is not a sum over neurons, as with experts: choose another layer"
     )

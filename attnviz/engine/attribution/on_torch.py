@@ -138,7 +138,9 @@ class TorchAttributor(Attributor):
             raise no_foil()
         place = place_of(asked.position, len(logs), (span.start, span.end)[answer])
         if np.isinf(logs[place, answer]):
-            raise UsageError(f"position {place} is no token of the context: no answer is there")
+            raise UsageError(
+                f"position {place} is not a token of the context, so it cannot be the answer"
+            )
         top = ((answer, float(np.exp(logs[place, answer]))),)
         return Predicted(place, logits[place], answer, None, top, span)
 
@@ -203,17 +205,17 @@ class TorchAttributor(Attributor):
         if self._causal:
             return place_of(position, len(read), len(read) - 1)
         if mask is None:
-            raise UsageError("this model reads both ways and has no mask token: it predicts none")
+            raise UsageError("this model is bidirectional and has no mask token: it predicts none")
         masked = [at for at, token in enumerate(read) if token == mask]
         if not masked:
             raise UsageError(
-                "this model reads both ways and predicts what its mask token hides: write "
-                f"{mask.text!r} in the place of a word"
+                "this model is bidirectional and predicts what its mask token hides: write "
+                f"{mask.text!r} in place of a word"
             )
         place = place_of(position, len(read), masked[-1])
         if place not in masked:
             raise UsageError(
-                f"the token at position {place} is no mask token: expected position "
+                f"the token at position {place} is not a mask token: expected position "
                 f"{' or '.join(map(str, masked))}"
             )
         return place

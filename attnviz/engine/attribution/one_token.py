@@ -56,14 +56,14 @@ def tried_tokens(model: Model, tokens: int = TRIED, seed: int = 0) -> list[int]:
     """Return the ids of the plain tokens of the vocabulary, or a random sample of them.
 
     tokens: the largest number to return. seed: of the random sample.
-    Raises UsageError for a model that is no language model of one stack.
+    Raises UsageError for a model that is not a single-stack language model.
     """
     if tokens < 1:
         raise UsageError(f"expected at least 1 token to try, got {tokens}")
     if model.kinds != ("self",):
         raise UsageError(
-            f"{model.info.name!r} is no language model of one stack: whether its heads copy cannot "
-            "be told"
+            f"{model.info.name!r} is not a single-stack language model: whether its heads copy "
+            "cannot be told"
         )
     plain = model.vocabulary().plain
     if len(plain) > tokens:

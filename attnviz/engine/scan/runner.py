@@ -127,7 +127,7 @@ class Runner(Protocol):
 
         what: the kinds, such as ``output`` or ``mlp``. Raises UnsupportedError if it has no others.
         """
-        raise UnsupportedError(f"{self.name} has heads alone: nothing else of it can be replaced")
+        raise UnsupportedError(f"{self.name} has only heads: nothing else in it can be replaced")
 
     def ends(self, runs: ChangedRuns) -> Ends:
         """Return the final states of a text: unchanged, and with each ablation or patch."""

@@ -50,7 +50,7 @@ def document(report: AtlasReport) -> doc.Document:
             *(_groups(report) if report.heads else ()),
         ],
         doc.Explanation("atlas", f"measured on {' and '.join(word for word, _ in sizes[-2:])}."),
-        doc.next_steps(["--out DIR the page", *hints, "--explain"]),
+        doc.next_steps(["--out DIR: the page", *hints, "--explain"]),
         heading=[*named(info), *sizes],
         finding=finding(report),
         first=partial(_first, report),

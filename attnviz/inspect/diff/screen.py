@@ -180,7 +180,7 @@ def finding(report: DiffReport) -> str:
             f"{did_and_does(best)}."
         )
     if best.size <= _EXACT:
-        return f"Nothing changed: all {total} attend and put out the same."
+        return f"Nothing changed: all {total} have the same attention and output."
     if report.texts < LEAST_TEXTS:
         few = f"{counted(report.texts, 'text')}, too few to test a head"
         return f"Largest difference: {_described(report, best)}. {few}."

@@ -20,8 +20,7 @@ class _Followed(Options, panel="What is followed"):
     )
     position: str | None = option(
         "WORD|INDEX",
-        "Where it is predicted: behind this token (default: the last; of a masked model at its "
-        "mask token).",
+        "Predict after this token (default: the last; for a masked model, its mask token).",
         words=True,
         brief="Predict after this token (default: the last).",
     )

@@ -102,7 +102,7 @@ def _finding(report: PictureTextReport) -> str:
         told += ", no more" * (sinks <= by_chance) + f" (random tokens: {by_chance:.0%} at most)"
     region, locating = _region(report), report.locating
     if region is None:
-        return f"{told}; no head looks at a part of it more clearly than by chance."
+        return f"{told}; no head looks at one part of it more clearly than by chance."
     more = f" and {len(locating) - 1} more look" if len(locating) > 1 else " looks"
     names = report.head_name(locating[0]) + more
     times = ""

@@ -121,11 +121,11 @@ def _finding(report: PruneReport) -> str:
         f"({before:.3f} → {last:.3f})"
     )
     end = "" if report.limit is None else " Stopped on this same loss (optimistic)."
-    end += " One text." if report.texts == 1 else ""
+    end += " Based on one text." if report.texts == 1 else ""
     random = report.random_of(report.steps[-1])
     if random is None:
         return f"{words}.{end}"
-    words += f"; without as many random heads it {_moves(report, random.mean)}"
+    words += f"; with as many random heads removed it {_moves(report, random.mean)}"
     if report.request.draws == 1:
         return f"{words} (1 draw).{end}"
     low, high = (_change(report, loss, sign=True) for loss in random.ends)

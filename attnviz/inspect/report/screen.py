@@ -194,7 +194,7 @@ def _lines(report: ModelReport) -> list[doc.Part]:
             f"{bytes_text(cost.weight_bytes)} of weights",
         ]
         if cost.cache.bytes_per_token:
-            lines["size"].append(f"{bytes_text(cost.cache.bytes_per_token)} of cache a token")
+            lines["size"].append(f"{bytes_text(cost.cache.bytes_per_token)} of cache per token")
         lines["layers"] = _kinds(cost)
         runs = [f"{info.dtype}, stored as {dtype_words(cost)}"]
     else:

@@ -123,11 +123,11 @@ def _more(report: RetrieveReport) -> list[str]:
     ]
     if report.caches:
         sizes = [
-            f"{one.tokens:,} tokens take {byte_text(one.short)}, not {byte_text(one.whole)}"
+            f"{one.tokens:,} tokens would take {byte_text(one.short)}, not {byte_text(one.whole)}"
             for one in report.caches
         ]
         words.append(
-            f"Cache: if the other heads kept the first {SHORT_SINK} and the last {SHORT_RECENT}, "
+            f"Cache: if the other heads kept only the first {SHORT_SINK} and last {SHORT_RECENT}, "
             f"{listed(sizes)} ({report.caches[0].dtype})."
         )
     return words

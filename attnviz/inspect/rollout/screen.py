@@ -28,8 +28,9 @@ from attnviz.token_layout import TokenLayout
 _NAMED = 3
 """The most tokens that the finding names after the sink."""
 
-_MORE = 1.1
-"""The multiple of uniform attention over all visible tokens from which the finding names a word."""
+_MORE = 0.06
+"""The share above uniform attention from which a word stands out: 98% of 92 texts in random word
+order stay below it, and so do most texts as written (median .02)."""
 
 _LONG = 40
 """The most tokens with which the first screen shows a map; for more it shows only the text."""
@@ -95,7 +96,7 @@ def document(report: RolloutReport) -> doc.Document:
     layers = counted(info.layers if report.kind == "self" else report.layers, "layer")
     if report.kind == "self" and report.layers < info.layers:
         layers = f"{report.layers} of {layers}"
-    further = ["--sink keeps the sink", "--token WORD", "--values", "--explain"]
+    further = ["--sink: keep the sink", "--token WORD", "--values", "--explain"]
     return doc.Document(
         f"rollout of {info.name}",
         f"Attention rollout of {info.name}",
@@ -170,10 +171,10 @@ def _finding(report: RolloutReport) -> str:
     """Return on which other words the word asked for draws most, on itself, and on the sink."""
     at_sink, tokens = report.at_sink, report.tokens
     own = words_of_tokens(tokens)[report.query]
-    word = quoted_word(tokens, own)
+    word = itself = quoted_word(tokens, own)
     if report.asked is None:
         later = {word_text(tokens, span) for span in word_ranges(tokens) if span[0] > own[-1]}
-        word = f"the last {'known ' * (not later.isdisjoint(UNKNOWN))}word, {word},"
+        word = f"the last {'known ' * (not later.isdisjoint(UNKNOWN))}word, {word}"
     if at_sink.all():
         return f"Every token of this text is a sink: nothing else is left to follow to {word}."
     query = report.queries.index(report.query)
@@ -192,32 +193,30 @@ def _finding(report: RolloutReport) -> str:
     if report.not_followed:
         most = listed([quoted_word(tokens, span) for span in order[:_NAMED]])
         return (
-            f"Attention alone leads from {word.rstrip(',')} to {most or 'its sink'}; no share of "
-            f"the input: tokens mix otherwise in {layer_names(report.not_followed)}."
+            f"Attention alone leads from {itself} to {most or 'its sink'}; these are no "
+            f"shares of the input, as tokens also mix in {layer_names(report.not_followed)}."
         )
     noun = "content word" if content else "word"
-    end = f"; itself {shares[own]:.0%}"
+    end = f"; {itself} keeps {shares[own]:.0%}"
     if at_sink.any() and not report.keep_sink:
         special = " and ".join(
             dict.fromkeys(token_labels(tokens)[at] for at in np.flatnonzero(at_sink))
         )
-        end += f"; sink {special} ({float(row[at_sink].sum()):.0%}) excluded"
-    order = [span for span in order if shares[span] >= _MORE * even * len(span)]
-    among = "among content words " if content else ""
+        end += f"; sink {special} ({float(row[at_sink].sum()):.0%}) left out"
+    clear = [span for span in order if shares[span] >= _MORE + even * len(span)]
     for count in range(_NAMED, 0, -1):
         named = [
             f"{quoted_word(tokens, span)} {shares[span]:.0%} (uniform {even * len(span):.0%})"
-            for span in order[:count]
+            for span in (clear or order)[:count]
         ]
-        said = f"{word} draws most {among}on {listed(named)}{end}."
-        said = (
-            said
-            if named
-            else f"{word} draws on no {noun} much above uniform, {even:.0%} a token{end}."
-        )
+        stands = f"stand{'s' * (len(named) == 1)} out in the rollout from {word}"
+        said = f"{listed(named)} {stands}{end}."
+        if not clear:
+            highest = f": highest {listed(named)}" * bool(named)
+            said = f"No {noun} stands out in the rollout from {word}{highest}{end}."
         if fits_two_lines(said):
             break
-    return said[0].upper() + said[1:]
+    return said
 
 
 def _left_out(report: RolloutReport) -> str:

@@ -176,7 +176,7 @@ def test_what_textual_would_read_does_not_decide(opened, setting):
 )
 def test_a_pipe_is_refused_and_the_command_to_use_named(refused, arguments, named):
     told = refused(2, "explore", *arguments)
-    assert told.startswith("explore needs a terminal, and standard input is no terminal: use ")
+    assert told.startswith("explore needs a terminal, and standard input is not a terminal: use ")
     assert named in told
 
 

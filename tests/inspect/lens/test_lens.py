@@ -34,7 +34,7 @@ def with_ranks(report, *ranks):
 def test_the_finding_names_where_the_answer_stays_first(report):
     assert report.finding == (
         "“John” is the top token from L1 on (p = .95 there, .97 at the end); at L0 it ranks "
-        "3,882nd. There L1H2 (induction) adds +4.22 logits."
+        "3,882nd. In L1, L1H2 (induction) adds +4.22 logits."
     )
     assert "“John” is the top token from L2 on " in with_ranks(report, 9, 1, 2, 1, 1).finding
     assert "at L1 it ranks 2nd" in with_ranks(report, 9, 1, 2, 1, 1).finding
@@ -59,7 +59,7 @@ def test_the_finding_says_from_where_the_lens_is_near_the_output(report):
     blocks = (first, unlike[1], *early.reading.blocks[2:])
     early = replace(early, reading=replace(early.reading, blocks=blocks))
     assert "from L0 on (p = .01 there" in early.finding
-    assert "near the output only from L1 on (p = .50)" in early.finding
+    assert "close to the output only from L1 on (p = .50)" in early.finding
     assert "is the top token from the embedding on" in with_ranks(report, 1, 1, 1).finding
 
 
@@ -121,7 +121,7 @@ def test_it_asks_at_a_position_and_of_heads(run):
 def test_what_does_not_fit_is_refused(refused, checkpoint):
     assert "no token 'Paul' in the prompt" in refused(2, "lens", PROMPT, "--position", "Paul")
     assert "no layer 9" in refused(2, "lens", PROMPT, "--head", "L9H0")
-    assert "no logit to take apart" in refused(2, "lens", PROMPT, "--model", "mha")
+    assert "no logit to decompose" in refused(2, "lens", PROMPT, "--model", "mha")
 
 
 @pytest.mark.parametrize(("columns", "lines"), SIZES)

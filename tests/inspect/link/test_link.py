@@ -79,9 +79,9 @@ TIRED = "The cat sat on the mat because it was tired."
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (TIRED, "chosen: the head does what its label says · control .21"),
-        (PROMPT, "chosen: an induction head follows a repetition · control .2"),
-        ("Hello", "chosen: of 3 word pairs the nearest to beating chance, which none does"),
+        (TIRED, "chosen: what the head's label says · control .21"),
+        (PROMPT, "chosen: an induction head at a repeated word · control .2"),
+        ("Hello", "chosen: of 3 word pairs the closest to significance"),
         ("It", "chosen: the strongest link from the last token · no two words to test"),
     ],
 )
@@ -188,7 +188,7 @@ def test_the_finding_claims_no_more_than_the_sum():
 def test_random_weights_are_said_to_be_arbitrary():
     report = reported(Bundled(), TIRED, controls=0)
     untrained = replace(report, model=replace(report.model, weights="random"))
-    assert "one furthest above its control over all heads" in str(untrained)
+    assert "one furthest above its control in any head" in str(untrained)
     report = reported(random_twin(Bundled(), 3), PROMPT, head="L2H1", controls=2)
     assert report.tallies
     assert report.finding.startswith("Random weights, so by chance: L2H1")
@@ -284,7 +284,7 @@ def test_named_causes_are_needed_and_due_to_the_words_around():
         report = reported(Bundled(), TIRED, head=f"L{layer}H{head}", controls=5)
         named, weight = report.finding.partition("Several parts make")[2], report.first.weight
         several += bool(named)
-        for part in report.of_side("key"):
+        for part in report.parts:
             if f"{report.name(part.part)} " in named and f"{part.lead:+.2f}" in named:
                 assert part.without < 0.95 * weight
                 assert part.reached <= 1

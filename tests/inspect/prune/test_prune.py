@@ -134,7 +134,7 @@ def test_the_plan_is_what_is_written(run, removed):
     [
         (2, ["--fraction", "0.95"], f"only {_HEADS - _INFO.layers} can go"),
         (2, ["--fraction", "0.3", "--out", "full"], "is not empty"),
-        (2, ["--fraction", "0.3", "--out", "full/file"], "no directory"),
+        (2, ["--fraction", "0.3", "--out", "full/file"], "not a directory"),
         (3, ["--fraction", "0.3", "--out", "missing/d"], "there is no directory"),
         (2, ["--fraction", "0.3", "--model", "mha"], "without a loss to prune by"),
         (2, ["--fraction", "0.3", "--texts", "full/file", "too"], "one source"),

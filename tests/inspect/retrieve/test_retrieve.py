@@ -234,7 +234,7 @@ def test_a_reader_goes_back_to_where_two_texts_part(kind, checkpoint, one_thread
 
 
 def test_the_cache_is_counted_by_hand(bundled):
-    """Six layers of four heads, 2 × 32 numbers of two bytes a token and head."""
+    """Six layers of four heads, 2 × 32 numbers of two bytes per token and head."""
     found = short_cache(counted_model(bundled), 32_768, {(1, 0), (1, 2)})
     each = 2 * 32 * 2
     assert found.whole == 24 * each * 32_768
@@ -258,8 +258,8 @@ def test_grouped_heads_share_a_column(found, tmp_path):
 @pytest.mark.parametrize(
     ("code", "arguments", "line"),
     [
-        (2, ("--needle", "The key is"), "'The key is' is no fact: expected a cue and an answer"),
-        (2, ("--needle", "a|b|c"), "is no fact"),
+        (2, ("--needle", "The key is"), "'The key is' is not a fact: expected a cue and an answer"),
+        (2, ("--needle", "a|b|c"), "is not a fact"),
         (2, ("--lengths", "0"), "cannot read --lengths '0': expected numbers of tokens"),
         (2, ("--lengths", "4k"), "--lengths 4,000 is beyond the context of 'tiny'"),
         (2, ("--lengths", "40"), "a length of 40 tokens leaves no room for a haystack"),

@@ -225,7 +225,7 @@ def test_files(run, tmp_path):
         (["the", "--model", "mha"], 2, "predicts no tokens"),
         ([], 2, "expected a text"),
         (["the", "--texts", "x.txt"], 2, "one source of prompts"),
-        (["--texts", "bad.jsonl"], 3, "bad.jsonl line 2 is no JSON"),
+        (["--texts", "bad.jsonl"], 3, "bad.jsonl line 2 is not JSON"),
         (["--texts", "token.jsonl"], 2, "token.jsonl line 1: --answer"),
     ],
 )

@@ -101,7 +101,7 @@ def test_what_cannot_be_trained_on_is_refused(refused, texts):
         (2, "minutes=0.0 is out of range", ("books", *QUICK, "--minutes", "0")),
         (2, "did you mean 'optimiser'", ("books", "--config", "wrong.toml", "--out", "m")),
         (2, "end it in one of .json, .csv, .md, .txt", ("books", *QUICK, "--save", "x.xls")),
-        (2, "is there and no directory", ("books", "--out", "a file")),
+        (2, "exists and is not a directory", ("books", "--out", "a file")),
         (2, "is not empty: name a new", ("books", "--out", "books")),
         (3, "nothing to resume", ("books", *QUICK, "--resume")),
         (2, "Missing option '--out'", ("books",)),
@@ -156,7 +156,7 @@ def test_stopped_it_saves_and_says_how_to_go_on_and_does(program, environment, r
         _, said = process.communicate(timeout=60)
         lines = " ".join(said.decode().split())
         assert process.returncode == 130, said
-        assert "saved in 'm': the same command with --resume goes on" in lines
+        assert "saved in 'm': the same command with --resume continues" in lines
         assert lines.endswith("attnviz: interrupted")
         assert "Traceback" not in lines
         assert not part.exists()

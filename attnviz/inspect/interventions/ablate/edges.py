@@ -95,7 +95,7 @@ class EdgeAxes:
             raise UsageError(
                 f"--edge: {query!r} (token {asks[0]}) comes before {key!r} (token "
                 f"{asked[0]}), and a causal query sees no later key; write the later word "
-                "first, or WORD:2 for a word's second place"
+                "first, or WORD:2 for a word's second occurrence"
             )
         moved: Moved = "both"
         layout = self.keys.layout

@@ -81,10 +81,10 @@ def _hints(report: AblationReport) -> list[str]:
         chosen = f"--head {report.name(best[0].variant)} " if report.unit == "head" else ""
         hints.append(f"{chosen}--by-token")
     if report.source.endswith("built-in texts"):
-        hints.append("--texts FILE your data")
+        hints.append("--texts FILE: your data")
     elif not (report.ranks or report.texts[0].joined or report.edges or random or report.own_loss):
         again = "--image FILE" if noun(report) == "picture" else "--texts FILE"
-        hints.append(f"{again} for intervals")
+        hints.append(f"{again}: intervals")
     if report.method == "exact" and len(report.effects) > 1 and not ablates_every(report):
         hints.append("--together")
     return [*hints, "--explain"]

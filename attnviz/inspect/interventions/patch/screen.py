@@ -98,9 +98,9 @@ def _hints(report: PatchReport) -> list[str]:
     """Return the options to try next on the command line."""
     single, hints = len(report.pairs) == 1, list[str]()
     if report.source.endswith("built-in pairs"):
-        hints.append('"CLEAN" "CORRUPT" your own')
+        hints.append('"CLEAN" "CORRUPT": your own')
     elif single:
-        hints.append("--pairs FILE for intervals")
+        hints.append("--pairs FILE: intervals")
     strongest = [report.names(effect) for effect in report.ranking(2)]
     if len(strongest) == 2 and report.together is None and not report.whole_layers:
         hints.append(f"--together {','.join(strongest)}")
@@ -290,14 +290,14 @@ def finding(report: PatchReport) -> str:
             return f"{lead}nothing carries a difference: {report.why}."
         if report.ranks and not any(effect.carries for effect in report.effects):
             return f"{lead}nothing carries more than its control."
-        return f"{lead}what carries the difference here tells nothing of a trained model."
+        return f"{lead}what carries the difference here says nothing about a trained model."
     if not report.ratio:
         return f"{lead}{report.why[0].upper()}{report.why[1:]}: no shares."
     if report.metric != "kl" and report.clean_metric < report.corrupt_metric:
         lead += "The clean prompt favours the answer less than the corrupt one does. "
     if 1 < len(report.pairs) < LEAST_TEXTS:
         lead += f"{len(report.pairs)} pairs are too few for intervals. "
-    return lead + _answer(report) + " One pair." * (len(report.pairs) == 1)
+    return lead + _answer(report) + " Based on one pair." * (len(report.pairs) == 1)
 
 
 def _answer(report: PatchReport) -> str:
@@ -359,8 +359,8 @@ def _overshoot(report: PatchReport, first: PatchEffect, name: str) -> str:
 
 def _base(effect: PatchEffect, named: bool = False) -> str:
     base = effect.share.base_rate
-    control = "patched from an unrelated prompt " if named else ""
-    return "" if base is None else f" ({control}{whole_percent(base)})"
+    control = " from an unrelated prompt" if named else ""
+    return "" if base is None else f" ({whole_percent(base)}{control})"
 
 
 def _at_token(report: PatchReport, best: PatchEffect, effects: TokenEffects) -> str:
