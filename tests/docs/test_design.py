@@ -78,7 +78,9 @@ def command_line(*arguments):
 def test_a_column(copied, python):
     (block,) = blocks("Change a sentence, add a column")
     ((name, column),) = files(block).items()
-    above = '        ("weight if removed", _known(probability, [part.without for part in parts])),\n'
+    above = (
+        '        ("weight if removed", _known(probability, [part.without for part in parts])),\n'
+    )
     write_below(copied / name, above, column)
     assert edited(copied) == {"inspect/link/screen.py"}
     screen = python(command_line("link", TEXT, "--controls", "0", "--full", "--width", "160"))

@@ -34,7 +34,9 @@ _NAMED, _DRAWN, _LISTED = 3, 4, 64
 """The most heads in the finding, with a histogram, and with tables of their own on a page."""
 
 _SIDES = {"key": "to", "query": "from"}
-_WIDE, _WIDEST = 100, 160
+_WIDE, _WIDEST = 108, 160
+_FRAMES, _NEAR = 6, 4
+"""The lines of two titles and of a table's head, and the distances, beside the ranking."""
 
 
 def document(report: AtlasReport) -> doc.Document:
@@ -144,8 +146,10 @@ def _first(report: AtlasReport, columns: int, lines: int) -> Sequence[doc.Group]
     if columns >= _WIDEST and len(report.heads) > 1:
         distances = _by_distance(report, report.ranking[:_LISTED])
         return [doc.beside([table, _histograms(report)], [grid, distances])]
-    if columns >= _WIDE + len(grid.columns) * 7 + 6:
-        return [doc.Group([table, grid], beside=doc.Beside(_WIDE, yields=True))]
+    if columns >= _WIDE:
+        heads = report.ranking[: max(min(lines, len(report.heads)) - len(grid.rows) - _FRAMES, 0)]
+        near = [_by_distance(report, heads, _NEAR)] if heads else []
+        return [doc.beside(table, [grid, *near])]
     return [doc.Group([table]), doc.Group([grid], yields=1)]
 
 
@@ -253,14 +257,20 @@ def _histograms(report: AtlasReport) -> doc.Plot:
     return doc.Plot(title, histograms=drawn)
 
 
-def _by_distance(report: AtlasReport, heads: Sequence[HeadAtlas]) -> doc.Table:
-    """Return the mean weight of a link at each distance, and that of uniform attention."""
+def _by_distance(
+    report: AtlasReport, heads: Sequence[HeadAtlas], most: int | None = None
+) -> doc.Table:
+    """Return the mean weight of a link at each distance, and that of uniform attention.
+
+    most: how many distances are shown, from the nearest on; None for all.
+    """
 
     def cell(at: int) -> Callable[[tuple[str, Sequence[float | None]]], str]:
         return lambda row: "" if (weight := row[1][at]) is None else share(weight)
 
     names = [*distances(report.kind)]
     filled = [at for at in range(len(names)) if any(head.even[at] is not None for head in heads)]
+    filled = filled[:most]
     title: doc.Words = [("Mean weight", True), ("of a link, no sink", False)]
     if len(names) > 1:
         title = [("Mean weight by distance", True), ("tokens between two words, no sink", False)]

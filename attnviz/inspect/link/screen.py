@@ -122,8 +122,8 @@ def part_table(report: LinkReport, most: tuple[int, int] | None = None) -> doc.T
     columns: list[tuple[str | doc.Column, list[str]]] = [
         (f"lead{scale.times}", [scale.text(part.lead) for part in parts]),
         ("95% interval", [interval_text(part.interval, scale) for part in parts]),
-        ("random words", _known(scale.text, [part.base for part in parts])),
-        ("as large in", _known(str, reached)),
+        ("random", _known(scale.text, [part.base for part in parts])),
+        ("as large", _known(str, reached)),
         ("p", _known(probability, [part.p for part in parts])),
         ("weight if removed", _known(probability, [part.without for part in parts])),
         (doc.Column("from", right=False), [_source_words(report, part) for part in parts]),
@@ -481,9 +481,9 @@ def _caveats(report: LinkReport) -> list[str]:
     ]
     if report.controls:
         caveats.append(
-            f"random words: the same part at the same positions, mean over "
+            f"random: the same part at the same positions, mean over "
             f"{counted(report.controls, 'prompt')} in which random words replace all but query and "
-            "key, the first token and added ones; as large in: how many of these reach the part. "
+            "key, the first token and added ones; as large: how many of these reach the part. "
             "It separates the words around from the position, and does not test a single link."
         )
     if report.many and len(report.prompts) >= LEAST_TEXTS:

@@ -308,7 +308,7 @@ def _first(report: RolloutReport, kept: _Kept, columns: int, lines: int) -> Sequ
     drawn = [doc.Maps([one], values=report.values, scale=None) for one in _maps(report, kept)]
     key = doc.Group([doc.Maps(())], yields=2)
     if columns >= _FRAMED:
-        if columns >= 3 * (_VALUE * count + _LABEL) and lines < 2 * (count + _CHROME):
+        if columns >= 3 * (_VALUE * count + _LABEL):
             return [doc.beside(*drawn, _aside(report, kept, lines)), key]
         maps: list[doc.Part | doc.Group] = [*drawn[: lines // (count + _CHROME)]]
         return [doc.beside(maps, _aside(report, kept, lines)), key]

@@ -174,9 +174,7 @@ def _finding(report: ScalingReport) -> str:
         where = f"on average over {counted(len(cases), kind)}"
     pairs = [case.both("queries_above") for case in cases]
     before, after = (sum(shares) / len(cases) for shares in zip(*pairs, strict=True))
-    many = (
-        f"{percent(before, whole=True)} of queries put over .9 of their weight on one key {where}"
-    )
+    many = f"{percent(before, whole=True)} of queries put > .9 on one key {where}"
     return f"Without 1/√d_k, {many}; with it, {percent(after, whole=True) if after else 'none'}."
 
 

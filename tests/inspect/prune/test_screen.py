@@ -87,7 +87,8 @@ _ONE = f"{_BEGIN}loss rises by 20.0% (2.000 → 2.400)"
     [
         (
             {},
-            _ONE + "; with as many random heads removed it rises by 40.0% (+20.0% to +45.0%, 5 draws). "
+            _ONE
+            + "; with as many random heads removed it rises by 40.0% (+20.0% to +45.0%, 5 draws). "
             "1 of 5 random orders does as well." + _END,
         ),
         (

@@ -191,7 +191,8 @@ def test_findings(scans):
     one = scans()
     tie = replace(one.ranking(2).matter[1], means=one.ranking(1).matter[0].means)
     effects = tuple(tie if effect.variant == tie.variant else effect for effect in one.effects)
-    assert "15 changes, but not significant (p = .20; one text); L1H2 comes close." in finding(replace(one, effects=effects))
+    tied = finding(replace(one, effects=effects))
+    assert "15 changes, but not significant (p = .20; one text); L1H2 comes close." in tied
     noise = replace(six, model=replace(six.model, weights="random"))
     assert finding(noise) == "Random weights: differences are noise, not a ranking."
     assert finding(replace(six, complete=False, texts_wanted=9)).startswith("Incomplete, 6 of 9 t")
