@@ -223,7 +223,7 @@ class Device(Options, panel="Loading"):
     """The options on the device and the number of threads."""
 
     device: str = option(
-        "DEVICE", "Where to compute: cpu, cuda, cuda:1, mps or auto (all devices).", "cpu"
+        "DEVICE", "Where to compute: cpu, cuda, cuda:1, mps or auto (all).", "cpu"
     )
     threads: int | None = option(
         "N",

@@ -31,7 +31,7 @@ class _Models(Options):
         (),
         autocompletion=complete_shape,
         show_default=False,
-        brief="A named shape, directory, GGUF file or Hugging Face id.",
+        brief="A named shape, directory, GGUF or Hugging Face id.",
     )
     models: tuple[str, ...] = option(
         "NAME",

@@ -191,7 +191,7 @@ def test_what_is_there_stays_untouched(tmp_path):
     with pytest.raises(UsageError, match="not empty"), whole_directory(kept):
         pytest.fail("must not begin")
     assert (kept / "file").read_text() == "mine"
-    with pytest.raises(UsageError, match="no directory"):
+    with pytest.raises(UsageError, match="not a directory"):
         check_new_directory(kept / "file")
     with pytest.raises(LoadError, match="there is no directory"):
         check_new_directory(tmp_path / "missing" / "new")

@@ -14,7 +14,7 @@ class _Sender(Options):
     """The argument that names the sender, whose share in later heads' inputs is measured."""
 
     sender: str = argument(
-        "HEAD", "The head that later heads read from, such as L0H0 or a label.", ...
+        "HEAD", "The head that later heads read from, such as L0H0.", ...
     )
 
 
