@@ -24,9 +24,8 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from attnviz.attention.activations import ACTIVATE, Activation
 from attnviz.attention.converted_tensors import ConvertedTensors
-from attnviz.attention.functional import Floats, project
+from attnviz.attention.functional import ACTIVATE, Activation, Floats, project
 from attnviz.attention.numpy_attention import KeyValues, NumpyAttention
 from attnviz.attention.rotary import Rotary
 from attnviz.errors import UsageError

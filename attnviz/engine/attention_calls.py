@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from attnviz.engine.forward_pass import nearly_equal
 from attnviz.engine.hook_points import NOTHING_LEFT, Function, FunctionWatch
-from attnviz.engine.plain_pass import nearly_equal
 from attnviz.engine.split_heads import HeadSplit, split_of
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.attention_interface import FoundAttention, answering, is_observed

@@ -16,9 +16,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from attnviz.engine.forward_pass import nearly_equal
 from attnviz.engine.hook_points import HookedCall, enclosing_block, first_of, hooked, with_first
 from attnviz.engine.patchable import PatchableModel, Untouched, run_pass
-from attnviz.engine.plain_pass import nearly_equal
 from attnviz.errors import UnsupportedError
 from attnviz.records import Input
 

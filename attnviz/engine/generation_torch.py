@@ -23,12 +23,12 @@ from torch import Tensor
 
 from attnviz.attention.growing import shared
 from attnviz.engine.attention_calls import borrowed
+from attnviz.engine.forward_pass import length_class
 from attnviz.engine.head_run import Run
 from attnviz.engine.hook_points import HookedCall
 from attnviz.engine.observer import to_numpy
 from attnviz.engine.patchable import PatchableModel, mask_id_of, patchable_transformers
 from attnviz.engine.patching import What
-from attnviz.engine.plain_pass import length_class
 from attnviz.engine.replacing import LostTrackError
 from attnviz.engine.scan.plan import MISFITS
 from attnviz.engine.scan.unembedding import wide

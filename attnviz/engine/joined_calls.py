@@ -16,8 +16,8 @@ import torch
 from torch import nn
 
 from attnviz.engine.attention_calls import Attended, AttentionCall, borrowed, taking_calls
+from attnviz.engine.forward_pass import nearly_equal, not_its_own
 from attnviz.engine.observer import BlockFacts, Observer, to_numpy
-from attnviz.engine.plain_pass import nearly_equal, not_its_own
 from attnviz.models.third_party import running
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import Tokens

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attnviz.engine.answers import START_END, answer_places
 from attnviz.engine.hook_points import first_of, hooked, with_first
+from attnviz.engine.likely import START_END, answer_places
 from attnviz.engine.patchable import PatchableModel, blocks_of, logits_in, probe_of
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.split import whole_modules

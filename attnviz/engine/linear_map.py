@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attnviz.engine.plain_pass import nearly_equal
+from attnviz.engine.forward_pass import nearly_equal
 from attnviz.errors import UnsupportedError
 from attnviz.models.split import is_packed, is_split, whole_weight
 from attnviz.models.third_party import running

@@ -25,8 +25,14 @@ from attnviz.engine.attention_calls import (
     borrowed,
     taking_calls,
 )
-from attnviz.engine.forward_pass import ForwardPass
-from attnviz.engine.plain_pass import STORED, ends_alike, epsilon, length_class, not_its_own
+from attnviz.engine.forward_pass import (
+    STORED,
+    ForwardPass,
+    ends_alike,
+    epsilon,
+    length_class,
+    not_its_own,
+)
 from attnviz.errors import LoadError, UnsupportedError
 from attnviz.records import Kind
 

@@ -14,10 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from attnviz.engine.attention_calls import SoftmaxWatch, borrowed
-from attnviz.engine.forward_pass import ForwardPass, plan_pass
+from attnviz.engine.forward_pass import ForwardPass, nearly_equal, plan_pass
 from attnviz.engine.hook_points import Function, hooked
 from attnviz.engine.linear_map import linear_maps, matrix_of, weight_axis
-from attnviz.engine.plain_pass import nearly_equal
 from attnviz.errors import UnsupportedError
 from attnviz.models.cut_tensors import OutputProjection
 from attnviz.models.split import whole_weight

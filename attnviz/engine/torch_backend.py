@@ -13,7 +13,7 @@ from torch import Tensor
 
 from attnviz.attention.functional import Array
 from attnviz.engine.attention_calls import Attended, AttentionCall, IncompleteError
-from attnviz.engine.forward_pass import plan_pass
+from attnviz.engine.forward_pass import length_class, plan_pass
 from attnviz.engine.head_run import (
     Head,
     HeadRun,
@@ -49,7 +49,6 @@ from attnviz.engine.patchable import (
     weighs_choices,
     whole_pass,
 )
-from attnviz.engine.plain_pass import length_class
 from attnviz.engine.projections import ValueNorms
 from attnviz.engine.selection import check_heads
 from attnviz.errors import UnsupportedError

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.measures.rows import Columns, Rows, TextFacts, Weights, counted
-from attnviz.measures.uniform import rescaled
+from attnviz.measures.sinks import rescaled
 from attnviz.records import Bools
 from attnviz.records import Ints as Ints
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from attnviz.measures.equal_tokens import Pairs, equal_pairs, mass_on, mass_on_pairs
 from attnviz.measures.registry import MEASURES, NEAR, Measure, Need, View
-from attnviz.measures.uniform import even_weights, visible_keys
+from attnviz.measures.sinks import even_weights, visible_keys
 from attnviz.records import Bools as Bools
 from attnviz.records import Kind, Tokens
 

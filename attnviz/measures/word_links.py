@@ -40,8 +40,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.measures.bootstrap import CHANCE, DRAWS
-from attnviz.measures.sinks import sink_of
-from attnviz.measures.uniform import even_weights, visible_keys
+from attnviz.measures.sinks import even_weights, sink_of, visible_keys
 from attnviz.measures.words import is_mark, word_ranges, word_text
 from attnviz.records import AttentionRecord, Bools, Tokens
 

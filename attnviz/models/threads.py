@@ -67,7 +67,7 @@ def allowed_processors(rounded: Callable[[float], int] = math.floor) -> int:
 
 def suit(model: Model, asked: int | None = None) -> None:
     """Set torch, if it is imported, and NumPy to the number of threads that suits a model."""
-    from attnviz.models.operations import sizes_of
+    from attnviz.models.work import sizes_of
 
     ask_for(asked or ASKED.get(model))
     use_threads(threads_for(sizes_of(model).weights))

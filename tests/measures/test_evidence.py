@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from attnviz.measures.bootstrap import share_interval, student_interval, student_t
-from attnviz.measures.evidence import FEWEST_EVENTS
-from attnviz.measures.evidence import evidence as evidence_of
-from attnviz.measures.one_text import head_scores
+from attnviz.measures.one_text import FEWEST_EVENTS, head_scores
+from attnviz.measures.one_text import evidence as evidence_of
 from attnviz.measures.rows import Conditions, TextFacts
-from attnviz.measures.uniform import visible_keys
+from attnviz.measures.sinks import visible_keys
 from attnviz.records import AttentionRecord, LayerWeights, ModelInfo, Tokens
 
 SENTENCES = (

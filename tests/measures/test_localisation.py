@@ -5,13 +5,13 @@ from math import log
 import numpy as np
 import pytest
 
-from attnviz.measures.localisation import (
+from attnviz.measures.pictures import (
     activations,
+    connected,
     elbow,
     shuffled_entropies,
     spatial_entropy,
 )
-from attnviz.measures.pictures import connected
 
 
 def test_the_elbow_is_farthest_from_the_line_between_the_ends():

@@ -9,7 +9,7 @@ import pytest
 from attnviz.measures.labels import KnownLabel, KnownLabels
 from attnviz.measures.one_text import head_scores, notable_heads
 from attnviz.measures.registry import OF_ONE_TEXT, label_named
-from attnviz.measures.uniform import uniform_weights
+from attnviz.measures.sinks import uniform_weights
 from attnviz.records import HeadLabel, HeadScores
 
 N = 7

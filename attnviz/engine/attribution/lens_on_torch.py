@@ -18,7 +18,6 @@ import torch
 from torch import Tensor, nn
 
 from attnviz.attention.functional import Array
-from attnviz.engine.answers import ALONE, answer_places
 from attnviz.engine.attribution.followed_run import (
     FollowedRun,
     Predicted,
@@ -32,6 +31,7 @@ from attnviz.engine.attribution.parts import AskedLogit
 from attnviz.engine.attribution.residual_pass import Jacobian, Leaf, ResidualPass, heads_alone
 from attnviz.engine.device_sizes import sizes, widest
 from attnviz.engine.hook_points import first_of, hooked, with_first
+from attnviz.engine.likely import ALONE, answer_places
 from attnviz.engine.linear_map import matrix_of
 from attnviz.engine.patchable import PatchableModel, Untouched, blocks_of, probe_of
 from attnviz.engine.scan.half_products import Halves, sums_halves

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.attention.activations import NEARLY_ZERO
-from attnviz.attention.functional import Floats
+from attnviz.attention.functional import NEARLY_ZERO, Floats
 
 
 @dataclass(frozen=True, eq=False)

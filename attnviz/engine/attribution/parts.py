@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from attnviz.engine.answers import AnswerSpan
     from attnviz.engine.attribution.lens import LensReading
     from attnviz.engine.attribution.neurons import NeuronReading
+    from attnviz.engine.likely import AnswerSpan
 
 ONE_TOKEN_BATCH = 64
 """The texts of one token that run together."""

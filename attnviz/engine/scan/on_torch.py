@@ -11,15 +11,15 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from attnviz.engine.answers import ALONE
 from attnviz.engine.device_sizes import sizes, sizes_on, widest
 from attnviz.engine.effects import Positions, ScanOptions, Variant
+from attnviz.engine.forward_pass import ends_alike, not_its_own
 from attnviz.engine.hook_points import HookedCall
 from attnviz.engine.labels import label_places, require_one_choice
+from attnviz.engine.likely import ALONE
 from attnviz.engine.observer import to_numpy
 from attnviz.engine.patchable import Keep, PatchableModel, Untouched, run_pass
 from attnviz.engine.patching import Pair, Patch, PatchMetric, PatchOptions, What
-from attnviz.engine.plain_pass import ends_alike, not_its_own
 from attnviz.engine.replacing import Change, Held, LostTrackError, RowEdit, values_of
 from attnviz.engine.scan.expansion import Inside
 from attnviz.engine.scan.memory import fused_activations, peak_bytes

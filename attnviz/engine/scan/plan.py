@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from attnviz.engine.effects import Positions, Variant
 from attnviz.engine.feed_forward import find_feed_forward
+from attnviz.engine.forward_pass import ends_alike, length_class, nearly_equal, not_its_own
 from attnviz.engine.hook_points import HookedCall, hooked
 from attnviz.engine.linear_map import weight_axis
 from attnviz.engine.patchable import (
@@ -28,7 +29,6 @@ from attnviz.engine.patchable import (
     run_pass,
 )
 from attnviz.engine.patching import WHOLE_LAYER, Patch, Site, What
-from attnviz.engine.plain_pass import ends_alike, length_class, nearly_equal, not_its_own
 from attnviz.engine.replacing import Change, Held, LostTrackError, Replace, RowEdit
 from attnviz.engine.scan.expansion import (
     STRATEGIES,

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from attnviz.attention.functional import Array, namespace
 from attnviz.engine.ablation import Outputs, mean_outputs, resampled
-from attnviz.engine.answers import no_foil
 from attnviz.engine.device_sizes import sizes_of
 from attnviz.engine.effects import Metric, Positions, ScanOptions, Scores, Variant
+from attnviz.engine.likely import no_foil
 from attnviz.engine.observer import to_numpy
 from attnviz.engine.replacing import Held, Replace
 from attnviz.engine.scan.runner import ENDING, ChangedRuns, Ends, Runner, require_two, words_to_mask

@@ -21,9 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.attention.functional import Array, Floats, namespace
-from attnviz.engine.answers import likeliest_answer
 from attnviz.engine.device_sizes import TILE_BYTES, DeviceSizes, sizes_of
-from attnviz.engine.likely import log_softmax
+from attnviz.engine.likely import likeliest_answer, log_softmax
 from attnviz.measures.rows import on_host
 from attnviz.models.pool import spread
 

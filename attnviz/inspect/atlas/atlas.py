@@ -45,7 +45,7 @@ from attnviz.inspect.patterns.score import stacked
 from attnviz.measures.exact_sums import exact_sum, known_exact, mean
 from attnviz.measures.registry import OF_ONE_TEXT
 from attnviz.measures.rows import Conditions, Weights
-from attnviz.measures.uniform import even_weights, visible_keys
+from attnviz.measures.sinks import even_weights, visible_keys
 from attnviz.mergeable import CorpusRecord, Tallies, best_of, recorded
 from attnviz.models.model import Model, model_identity
 from attnviz.models.work import CORPUS_WORK, Work

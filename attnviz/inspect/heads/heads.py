@@ -42,8 +42,14 @@ from attnviz.measures.reduced import EvenRows, ReducedLayer, summed_parts
 from attnviz.measures.regions import RegionSums, region_shares, shares
 from attnviz.measures.registry import OF_ONE_TEXT, said_name
 from attnviz.measures.rows import Conditions, TextFacts, scores_of
-from attnviz.measures.sinks import resting_weight, sink_keys, sink_of, sink_weights, without_sink
-from attnviz.measures.uniform import norm_weighted
+from attnviz.measures.sinks import (
+    norm_weighted,
+    resting_weight,
+    sink_keys,
+    sink_of,
+    sink_weights,
+    without_sink,
+)
 from attnviz.measures.words import Word, WordPlaces, find_in, find_word, joined
 from attnviz.models.memory import require_room
 from attnviz.models.model import Model

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from attnviz.draw.report import Report
 from attnviz.draw.values import input_facts, known_label_facts, model_facts, npz_file, table_of
-from attnviz.engine.answers import START_END
 from attnviz.engine.attribution.lens import BlockReading, HeadReading, LensReading
+from attnviz.engine.likely import START_END
 from attnviz.records import HeadKey, HeadLabel, Input, ModelInfo, Provenance
 
 if TYPE_CHECKING:  # a screen starts without what writes files

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from attnviz.attention.activations import NEARLY_ZERO
+from attnviz.attention.functional import NEARLY_ZERO
 from attnviz.draw import document as doc
 from attnviz.draw.numbers import NumberScale, counted, listed, percent
 from attnviz.draw.provenance import known_text, label_title
