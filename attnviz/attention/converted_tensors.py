@@ -35,11 +35,7 @@ class LazyTensors(Mapping[str, Floats]):
 
 
 class ConvertedTensors:
-    """Tensors by name, each read and converted when it is first needed.
-
-    Tensors that need no conversion stay mapped to their file; converted copies stay in memory up to
-    a number of bytes. stored: the tensors by name, before conversion.
-    """
+    """Tensors by name, read and converted at first use; of copies so many bytes are kept."""
 
     def __init__(self, stored: Mapping[str, Floats], dtype: DTypeLike) -> None:
         self.dtype: np.dtype[Any] = np.dtype(dtype)

@@ -34,10 +34,7 @@ Score: TypeAlias = Literal["scaled-dot", "dot", "additive"]
 
 
 def namespace(*arrays: Array) -> Any:
-    """Return the array API functions of the library that these arrays belong to.
-
-    None is ignored. Raises TypeError if the arrays belong to different libraries.
-    """
+    """Return the array API functions of arrays' library, None ignored; TypeError if they differ."""
     present = [array for array in arrays if array is not None]
     if present and all(type(array) is np.ndarray for array in present):  # the usual case
         return np
@@ -155,10 +152,7 @@ def scaled_dot_product_attention(
 
 
 def project(x: Array, weight: Array, bias: Array | None = None) -> Array:
-    """Return the linear map x Wᵀ + b, as in ``torch.nn.Linear``: (..., in) to (..., out).
-
-    weight: W, (out, in). bias: b, (out,) or None.
-    """
+    """Return x Wᵀ + b, (..., in) to (..., out), for a weight W (out, in) and a bias b (out,)."""
     xp = namespace(x, weight)
     turned = xp.matrix_transpose(weight)
     if len(x.shape) > 2 and len(weight.shape) == 2:  # one product, where NumPy makes one a text
@@ -170,10 +164,7 @@ def project(x: Array, weight: Array, bias: Array | None = None) -> Array:
 
 
 def split_heads(x: Array, heads: int) -> Array:
-    """Reshape (..., token, heads · dim) to (..., heads, token, dim).
-
-    Raises ValueError if ``heads`` does not divide the width.
-    """
+    """Reshape (..., token, heads · dim) to (..., heads, token, dim); ValueError if it is uneven."""
     *leading, width = x.shape
     if heads < 1 or width % heads:
         raise ValueError(f"a width of {width} does not divide into {heads} heads")
@@ -217,11 +208,7 @@ def causal_mask(queries: int, keys: int, like: Array, window: int | None = None)
 
 
 def padding_mask(visible_keys: Array) -> Array:
-    """Return a padding mask of shape (batch, 1, 1, key) from booleans (batch, key).
-
-    They are True at real tokens. Raises ValueError for other types (an attention mask of 0 and 1
-    needs ``== 1`` first) and other numbers of axes.
-    """
+    """Return the mask (batch, 1, 1, key) of booleans (batch, key), True at real tokens."""
     boolean = namespace(visible_keys).isdtype(visible_keys.dtype, "bool")
     if not boolean or len(visible_keys.shape) != 2:
         raise ValueError(

@@ -178,10 +178,7 @@ _HELD = 2**24
 
 
 class StackReader:
-    """Runs texts through one NumPy model; tokens shared with the previous text come from a cache.
-
-    Raises ValueError for a model whose queries see later keys.
-    """
+    """Runs growing texts through one causal NumPy model; what they share comes from a cache."""
 
     def __init__(self, stack: NumpyStack) -> None:
         if not stack.shape.causal:

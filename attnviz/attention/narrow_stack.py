@@ -39,11 +39,7 @@ def _rounding(compute: Callable[_Given, Floats]) -> Callable[_Given, Floats]:
 
 
 class NarrowAttention(NumpyAttention):
-    """NumPy attention that rounds all its arrays to bfloat16, as eager attention on torch does.
-
-    Scores are rounded before and after they are scaled, and weights before they mix the values.
-    The softmax itself is computed in float32, as on torch.
-    """
+    """NumPy attention that rounds all arrays to bfloat16 as torch does, but inside the softmax."""
 
     @classmethod
     def of(cls, attention: NumpyAttention) -> Self:

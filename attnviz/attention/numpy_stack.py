@@ -95,11 +95,7 @@ class LayerTrace(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """One pass over a text as a sum: the embedding and each layer's additions.
-
-    embedded: the residual (token, width) before the first layer. layers: the additions of each
-        layer. residual: after the last layer.
-    """
+    """A pass as a sum: the embedding (token, width), each layer's additions, the residual after."""
 
     embedded: Floats
     layers: Sequence[LayerTrace]
@@ -303,11 +299,7 @@ class NumpyStack:
         look: Callable[[int, NumpyAttention, Floats], Floats],
         pass_by: Callable[[NumpyAttention, Floats], Floats] = lambda attend, read: attend(read)[0],
     ) -> None:
-        """Run every layer up to the last wanted one.
-
-        look: observes a wanted layer, and returns its attention's output; pass_by: returns that of
-            another layer.
-        """
+        """Run layers up to the last wanted one: ``look`` observes these, ``pass_by`` others."""
         checked = self.checked(ids)
         wanted = [layer for layer in range(self.shape.layers) if wants(layer)]
         if not wanted:
@@ -388,10 +380,7 @@ class NumpyStack:
         attended: Floats,
         edit: Callable[[Floats], Floats] = lambda fed: fed,
     ) -> Floats:
-        """Return the residual after a layer, given that before it and the output of its attention.
-
-        edit: receives the feed-forward's output, and returns the output to add instead.
-        """
+        """Return the residual after a layer; ``edit`` may replace its feed-forward's output."""
         name = f"layers.{layer}"
         if self.shape.order == "after":
             between = self._norm(f"{name}.attention_norm", residual + attended)
@@ -423,11 +412,7 @@ class NumpyStack:
 
 
 def neurons_of(stack: NumpyStack, layer: int, ids: ArrayLike) -> tuple[Floats, Floats | None]:
-    """Return the activation of a layer's neurons over a text, and what it is multiplied with.
-
-    Both are (token, neuron); the second is None without a gate. stack: one with norms before each
-    part. Raises UsageError as ``NumpyStack.logits`` does.
-    """
+    """Return a layer's neurons (token, neuron), and what multiplies them; None without a gate."""
     residual = attended = stack.embed(stack.checked(ids))
     for at in range(layer + 1):
         residual = residual if not at else stack.after_layer(at - 1, residual, attended)
@@ -449,11 +434,7 @@ def _activated(stack: NumpyStack, layer: int, read: Floats) -> tuple[Floats, Flo
 
 
 def embeddings(stack: NumpyStack, ids: NDArray[np.integer], start: int = 0) -> dict[str, Floats]:
-    """Return the rows of each table of embeddings for the tokens of ``ids`` from ``start`` on.
-
-    They are named ``tokens``, ``positions`` and ``types``, and their sum is embedded. A table
-    with one row for all tokens has this row alone.
-    """
+    """Return rows of the tables ``tokens``, ``positions``, ``types`` from token ``start`` on."""
     found = {"tokens": stack.tensors.rows("tokens.weight", ids[..., start:])}
     if stack.shape.embedding_scale != 1.0:
         found["tokens"] = found["tokens"] * stack.dtype.type(stack.shape.embedding_scale)
@@ -490,10 +471,7 @@ def held_norm(stack: NumpyStack, name: str, given: Floats, change: Floats) -> Fl
 
 
 def held_norm_back(stack: NumpyStack, name: str, given: Floats, slope: Floats) -> Floats:
-    """Return the gradient at a norm's input (..., width) from ``slope``, that at its output.
-
-    given: the input that determines the scale, which is fixed.
-    """
+    """Return the gradient at a norm's input (..., width), with its scale for ``given`` fixed."""
     scale = _scale(stack, _centred(stack.shape, given))
     return _centred(stack.shape, slope * stack._gain(name) / scale)
 

@@ -435,10 +435,7 @@ class _Watch(TorchFunctionMode):
         return frame
 
     def _without(self, apart: Tensor, *, mean: bool | None = None) -> Tensor:
-        """Return a tensor (text, head, query, …) with the heads of this call removed.
-
-        mean: whether their mean over texts and queries replaces them, and not zeros.
-        """
+        """Return heads' tensor (text, head, query, …) without those of this call, or their mean."""
         changed, call = apart.clone(), len(self._names) - 1
         heads = [head for number, head in self.removed or () if number == call]
         means = self.mean if mean is None else mean

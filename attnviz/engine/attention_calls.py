@@ -83,10 +83,7 @@ class AttentionCall:
         return replace(self, inputs=given)
 
     def own(self) -> Attended:
-        """Compute the call with the model's own attention function.
-
-        Return the output and the attention weights; the weights may be None.
-        """
+        """Return the output and weights, or None, of the model's own attention function."""
         return self._by(self.found.own, self.mask)
 
     def eager(self) -> Attended:
@@ -140,11 +137,7 @@ class AttentionCall:
 
     @property
     def is_causal(self) -> bool:
-        """Return True if the fused function hides later keys from each query in this call.
-
-        It does so if there is no mask, there are several queries, and ``is_causal`` is true: the
-        option of the call or, if that is not given, the attribute of the module.
-        """
+        """Return True if the fused function hides later keys, as it does without a mask."""
         said = self.options.get("is_causal")
         own = getattr(self.module, "is_causal", True) if said is None else said
         alone = self.found.is_fused and self.mask is None
@@ -278,10 +271,7 @@ class SoftmaxWatch(FunctionWatch):
         return func(*args, **kwargs)
 
     def is_over_keys(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Return True if the call is a softmax over the keys of attention.
-
-        func, args, kwargs: the torch function and its arguments.
-        """
+        """Return True if a call of a torch function is a softmax over the keys of attention."""
         return func in _SOFTMAX and self._is_scores(args[0] if args else kwargs["input"])
 
     def _is_scores(self, scores: Tensor) -> bool:
@@ -323,10 +313,7 @@ def _require_another(seen: Tensor, hidden: Tensor) -> None:
 
 
 class MaskWatch(SoftmaxWatch):
-    """Records which keys each softmax leaves out while it is active.
-
-    batch: the number of texts. lengths: the numbers of tokens that an axis can have.
-    """
+    """Records which keys each softmax over texts of these lengths leaves out while it is active."""
 
     def __init__(self, batch: int, lengths: Collection[int]) -> None:
         super().__init__(batch, lengths)
@@ -345,11 +332,7 @@ class MaskWatch(SoftmaxWatch):
         return weights
 
     def mask_of(self, weights: Tensor) -> Tensor | None:
-        """Return the recorded mask (batch, query, key) of some attention weights; None if unknown.
-
-        It is True where at least one head sees the key. weights: the tensor that the model reports;
-        its memory must be the one that a softmax returned.
-        """
+        """Return the mask (batch, query, key) of weights that a softmax returned; or None."""
         place = weights.untyped_storage().data_ptr()
         for noted, seen in self._seen:
             if noted.untyped_storage().data_ptr() == place:
@@ -358,10 +341,7 @@ class MaskWatch(SoftmaxWatch):
 
 
 class StrayAttention(SoftmaxWatch):
-    """Raises IncompleteError while active, for attention that bypasses the observed function.
-
-    allowed: set to True while the observed function itself runs.
-    """
+    """Raises IncompleteError for attention beside the observed function, unless ``allowed``."""
 
     def __init__(self, batch: int, lengths: Collection[int]) -> None:
         super().__init__(batch, lengths)

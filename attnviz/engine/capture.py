@@ -98,11 +98,7 @@ def check_regions(kind: Kind, tokens: Tokens) -> None:
 def capture_text(
     model: Model, text: str, choice: Choice, advance: Advance = UNWATCHED
 ) -> tuple[AttentionRecord, bool]:
-    """Return the attention of ``model`` over ``text``, and whether some heads were left out.
-
-    advance: is called with the share of the layers that is read.
-    Raises UsageError if the choice, the text or the memory does not fit the model.
-    """
+    """Return the attention over ``text``, and whether heads were left out; see ``asked``."""
     given, kind, heads = (wanted := asked(model, text, choice)).given, wanted.kind, wanted.heads
     record = capture(
         model, given.text, kind=kind, target=given.target, heads=heads, advance=advance
@@ -130,10 +126,7 @@ def attention_kind(model: Model, choice: Choice, *, across: bool = False) -> Kin
 
 
 def kind_of(model: Model, kind: Kind | None, *more: Kind) -> Kind:
-    """Return a kind of a model's attention, by default its first; raise UsageError for another.
-
-    more: further kinds that it may be.
-    """
+    """Return a kind of a model's attention, by default its first; UsageError if it lacks it."""
     kind, kinds = kind or model.kinds[0], (*model.kinds, *more)
     if kind not in kinds:
         raise UsageError(
@@ -166,11 +159,7 @@ def encoded(model: Model, text: str, truncate: bool | None, encode: Encode | Non
 
 
 def target_tokens(model: TwoStackModel, tokens: Tokens, choice: Choice) -> Tokens:
-    """Return the decoder's tokens: those of the user's text, or those that the model generates.
-
-    tokens: what the encoder runs on. choice: its ``target`` is the user's text, or None.
-    Raises UsageError if the user's text is longer than the decoder's context.
-    """
+    """Return the decoder's tokens, the user's or the model's own; UsageError if too long."""
     limit = model.target_context
     if choice.target is None:
         return model.greedy_target(tokens, min(limit or _TARGET_TOKENS, _TARGET_TOKENS))
@@ -199,10 +188,7 @@ def written_targets(
 
 
 def _looking_tokens(model: TwoTextModel, tokens: Tokens, choice: Choice) -> Tokens:
-    """Return the tokens that are the queries of cross attention.
-
-    Raises UsageError if the queries' text is missing or a mask is impossible.
-    """
+    """Return the tokens that are the queries of cross attention; UsageError if they cannot be."""
     if choice.target is None:
         raise UsageError(
             "cross attention needs two texts: add --target TEXT, whose words look (queries) at "
@@ -287,10 +273,7 @@ def record_of(
 
 
 def _lost_weight(layers: tuple[LayerWeights, ...]) -> tuple[str, ...]:
-    """Return a note if the attention weights of a query do not sum to one.
-
-    This is so with the learned sinks of gpt_oss.
-    """
+    """Return a note if weights do not sum to one, as with the learned sinks of gpt_oss."""
     sums = np.concatenate([layer.weights.sum(-1).ravel() for layer in layers])
     least = float(np.min(sums[~np.isnan(sums)], initial=1.0))
     if least > 1 - _ROUNDING:

@@ -208,10 +208,7 @@ def length_class(tokens: int) -> int:
 
 
 def not_its_own(model: nn.Module, why: str) -> UnsupportedError:
-    """Return the error for a model whose results change because it is observed.
-
-    why: the difference that proves it.
-    """
+    """Return the error for a model that observing changes, with the difference that proves it."""
     return UnsupportedError(
         f"{type(model).__name__} computes something else while it is observed than when it runs "
         f"plainly ({why}): nothing of it can be shown, choose another model"

@@ -145,31 +145,21 @@ def written_kind(model: Model, kind: Kind | None = None) -> Kind:
 
 
 def written_context(model: Model, kind: Kind) -> int | None:
-    """Return how many tokens prompt and generated text may have together; None for no limit.
-
-    kind: the attention that is observed. The limit is the same as for texts that ``attnviz heads``
-        takes with this kind of attention.
-    """
+    """Return how many tokens prompt and generated text may have together; None for no limit."""
     if kind != "self" and isinstance(model, TwoStackModel):
         return model.target_context
     return model.context
 
 
 def begun(model: Model, tokens: Tokens, kind: Kind) -> Tokens:
-    """Return the first tokens of the generated text: the prompt, or a decoder's start token.
-
-    tokens: the prompt, or an encoder's text. kind: the attention that is observed.
-    """
+    """Return the first tokens of the generated text: the prompt, or a decoder's start token."""
     if kind != "self" and isinstance(model, TwoStackModel):
         return model.greedy_target(tokens, 1)
     return tokens
 
 
 def written(prompt: Tokens, steps: Sequence[Step], region: str = "written") -> Tokens:
-    """Return the tokens of the prompt followed by the generated tokens.
-
-    region: the name of the region that the new tokens form, used if the prompt has regions.
-    """
+    """Return the prompt's tokens and the generated ones, a region if the prompt has regions."""
     return Tokens(
         (*prompt.ids, *(step.id for step in steps)),
         (*prompt.texts, *(step.text for step in steps)),

@@ -64,11 +64,7 @@ def gradient_importance(
 
 
 def _gradient(model: PatchableModel, given: Input, replacements: Held | None) -> Tensor:
-    """Return ∂loss/∂ξ of every head over one text: (head,), layer by layer.
-
-    ξ is the head's gate, which multiplies its output. replacements: the outputs that a gate of zero
-    puts in its place; None is zero.
-    """
+    """Return ∂loss/∂ξ (head,) over a text: at a gate ξ of zero a head puts out ``replacements``."""
     gates = _Gates(model, replacements)
     runs = _runs(model, given)
     total = torch.zeros(sum(model.heads.values()), dtype=torch.float64)
@@ -100,10 +96,7 @@ def _gradient(model: PatchableModel, given: Input, replacements: Held | None) ->
 
 
 def _runs(model: PatchableModel, given: Input) -> list[tuple[Input, list[int], list[int]]]:
-    """Return the passes that predict the tokens of a text: one, or one for each masked token.
-
-    Each is (input, positions that predict a token, ids of these tokens).
-    """
+    """Return the passes (input, predicting positions, token ids): one, or one for each mask."""
     read = given.predicted.ids
     with torch.inference_mode(), model.hook_points.borrowed():
         causal = is_causal(model, probe_of(given))

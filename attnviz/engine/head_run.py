@@ -88,10 +88,7 @@ def by_layer(layers: Iterable[LayerWeights]) -> tuple[dict[int, Floats], dict[in
 
 
 def norms_of(observe: Callable[..., None], kind: Kind, given: Input) -> dict[int, Floats]:
-    """Return the norms (head, key) of each layer's values, measured in blocks in a separate pass.
-
-    observe: the method of ``Backend``. given: the text.
-    """
+    """Return the norms (head, key) of each layer's values, from a separate pass in blocks."""
     keep = KeepNorms(kind)
     observe(keep, [given])
     return keep.norms_of

@@ -26,11 +26,7 @@ if TYPE_CHECKING:  # the library's own attention runs without transformers
 
 
 def edited_call(call: AttentionCall, counter: CallCounter, inside: frozenset[What]) -> Attended:
-    """Compute an attention call of a transformers model with edited tensors.
-
-    Return the output and the attention weights; the weights may be None.
-    counter: edits the tensors. inside: the names of those to edit in addition to the outputs.
-    """
+    """Return output and weights, or None, of a transformers call with edited tensors."""
 
     def edit(what: What, tensor: Tensor) -> Tensor:
         """Return the tensor (batch, head, token, dim) after the intervention."""

@@ -30,10 +30,7 @@ Edges = tuple[int, ...]
 
 
 def joined_calls(model: TransformersModel, tokens: Tokens) -> Mapping[int, Edges]:
-    """Return by layer where its calls begin and end, from a plain pass.
-
-    Raises UnsupportedError if the calls of a layer do not cover all tokens.
-    """
+    """Return where each layer's calls begin and end; UnsupportedError if tokens are missing."""
     edges: dict[int, list[int]] = {}
 
     def note(layer: int, call: AttentionCall) -> Attended:
@@ -48,11 +45,7 @@ def joined_calls(model: TransformersModel, tokens: Tokens) -> Mapping[int, Edges
 
 
 def observe_joined(model: TransformersModel, tokens: Tokens, observer: Observer) -> None:
-    """Hand the weights of each layer to an observer, from the first query to the last.
-
-    Keys that a call does not see have no weight. Raises UnsupportedError if the weights, mixed with
-    the values, are not what the model's own function puts out.
-    """
+    """Hand each layer's weights to an observer; UnsupportedError if they do not mix its output."""
     ends: dict[int, int] = {}
 
     def answer(layer: int, call: AttentionCall) -> Attended:

@@ -94,10 +94,7 @@ def require_one_choice(model: PatchableModel) -> None:
 
 
 def of_labels(logits: Tensor, place: int | None) -> Tensor:
-    """Return logits (text, row, label) of the token at ``place``, or of all tokens for None.
-
-    logits: (text, label) or (text, token, label), as the model puts them out.
-    """
+    """Return logits (text, row, label) at ``place``, or everywhere, of (text[, token], label)."""
     if logits.ndim == 2:
         return logits[:, None]
     return logits if place is None else logits[:, place : place + 1]
@@ -151,10 +148,7 @@ def place_of_label(model: PatchableModel, given: Input, position: int | None) ->
 
 
 def _read_from(model: PatchableModel, given: Input) -> Sequence[int] | None:
-    """Return the tokens of the last block's output that a text's label depends on.
-
-    None if each token has a label of its own.
-    """
+    """Return the tokens whose last states a text's label depends on; None if each has a label."""
     ends: list[Tensor] = []
 
     def cut_off(block: nn.Module, args: tuple[Any, ...], output: Any) -> Any:

@@ -30,10 +30,7 @@ class Likely(NamedTuple):
 
 
 def likeliest(logs: NDArray[np.float64], texts: Texts, count: int = 5) -> tuple[Likely, ...]:
-    """Return the ``count`` most likely next tokens, the likeliest first.
-
-    logs: the log-probabilities (vocab,) of all tokens. texts: returns the text of each token id.
-    """
+    """Return the ``count`` likeliest tokens of log-probabilities (vocab,), the likeliest first."""
     some = np.argpartition(-logs, min(count, len(logs)) - 1)[:count]  # sorting all takes longer
     ids = some[np.lexsort((some, -logs[some]))].tolist()
     return tuple(
@@ -59,11 +56,7 @@ ALONE = "the answer is looked for in the question itself: give its context with 
 
 
 class AnswerSpan(NamedTuple):
-    """The answer that a question-answering model gives.
-
-    start, end: the indices of its first and its last token.
-    start_probability, end_probability: of these tokens, among those of the context.
-    """
+    """An answer's first and last token, and their probabilities among the tokens of the context."""
 
     start: int
     end: int
@@ -72,11 +65,7 @@ class AnswerSpan(NamedTuple):
 
 
 def answer_places(text: Tokens) -> list[int]:
-    """Return the indices of the tokens among which an answer is chosen.
-
-    They are those of the second of two texts, or all of a single text; special tokens are left out.
-    Raises UsageError if there are none.
-    """
+    """Return the tokens among which an answer is: the second text's, or all plain ones."""
     places = [
         place
         for place, special in enumerate(text.special)

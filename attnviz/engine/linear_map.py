@@ -49,10 +49,7 @@ def is_linear(module: nn.Module) -> bool:
 
 
 def weight_axis(module: Any) -> int | None:
-    """Return the axis of a module's weight along which its inputs lie.
-
-    None if the module computes something else than x·W + b, as a trial shows, or has no such W.
-    """
+    """Return the axis of a weight W with the inputs; None unless a trial shows x·W + b."""
     weight, size = whole_weight(module), linear_size(module)
     if is_split(getattr(module, "weight", None)):
         return int(isinstance(module, nn.Linear))
@@ -67,11 +64,7 @@ def weight_axis(module: Any) -> int | None:
 
 
 def matrix_of(module: Any, like: Tensor, inputs: int = 0) -> Tensor:
-    """Return the matrix (input, output) by which a module multiplies, from its outputs on a basis.
-
-    like: a tensor of the module's dtype and device. inputs: how many it reads, if the module does
-    not say. Raises UnsupportedError if it is not linear.
-    """
+    """Return a module's matrix (input, output); UnsupportedError if it is not linear."""
     matrix: Tensor
     if (axis := weight_axis(module)) is not None:
         matrix = whole_weight(module).movedim(axis, 0)

@@ -422,10 +422,7 @@ def _observe_sums(forward: ForwardPass, reader: SumsReader) -> Any:
 
 
 def _observe_own_sums(forward: ForwardPass, reader: SumsReader) -> Any:
-    """Do what ``_observe_sums`` does with a model that computes attention by itself.
-
-    The pass is compared with a plain one if ``forward.compare`` is set.
-    """
+    """Do what ``_observe_sums`` does with a model that computes attention by itself."""
     require_one_process(forward.model)
     (kind, *others), layers = (
         forward.kinds,
@@ -508,10 +505,7 @@ def _agrees(
 
 
 class _Collected:
-    """An observer that stores every block of attention weights of one short text.
-
-    The blocks are then compared with whole matrices.
-    """
+    """Stores every block of weights of one short text, to be compared with whole matrices."""
 
     norms = False
 

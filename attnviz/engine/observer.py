@@ -167,10 +167,7 @@ def hand_over(
 
 
 def rows_of_a_block(texts: int, heads: int, keys: int, cells: int = BLOCK_CELLS) -> int:
-    """Return how many queries, at least one, a block of at most ``cells`` weights can have.
-
-    texts, heads, keys: how many of these the block has for each query.
-    """
+    """Return how many queries, at least one, a block of at most ``cells`` weights can have."""
     return max(1, cells // (texts * heads * keys))
 
 
@@ -271,10 +268,7 @@ class QueriesKeys:
     bias: Floats | None = None
 
     def head(self, head: int) -> tuple[Floats, Floats, Floats | None]:
-        """Return the queries and keys (token, head_dim) and the bias (query, key) of one head.
-
-        head: its index. The bias may be None.
-        """
+        """Return a head's queries and keys (token, head_dim), and its bias or None."""
         bias = self.bias
         if bias is not None:
             bias = bias[head if len(bias) > 1 else 0]
@@ -285,10 +279,7 @@ ObserveHeads = Callable[[QueriesKeys], None]
 
 
 def products(query: Floats, key: Floats) -> Floats:
-    """Return the attention scores q·k, (..., query, key), without scale and mask.
-
-    query, key: (..., query, head_dim) and (..., key, head_dim).
-    """
+    """Return the attention scores q·k, (..., query, key), without scale and mask."""
     scores: Floats = attention_scores(query, key, 1.0)
     return scores
 

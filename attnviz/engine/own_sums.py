@@ -136,10 +136,7 @@ class OwnSums(FunctionWatch):
         return output.reshape(shape)
 
     def _hand_over(self, layers: list[TorchLayer], output: Tensor) -> None:
-        """Pass a layer on to the reader of sums, and count it.
-
-        output: what its heads put out, (..., query, dim) for texts and heads.
-        """
+        """Pass a layer and its outputs (..., query, dim) on to the reader of sums, and count it."""
         by_head = output.reshape(self._texts, -1, *output.shape[-2:])
         self._take(self.layers, layers, by_head.transpose(1, 2))
         self.layers += 1

@@ -69,10 +69,7 @@ class PlainCheck:
         return self
 
     def call(self, call: AttentionCall, output: Tensor) -> None:
-        """Compare a call's output with that of the model's own attention function.
-
-        output: (batch, query, heads, dims). Raises UnsupportedError if they differ.
-        """
+        """Raise UnsupportedError if a call's output is not that of the model's own function."""
         if not (self._is_due and call.found.is_fused):
             return
         own = call.own()[0]
@@ -81,11 +78,7 @@ class PlainCheck:
             raise self._refused("its attention function gives other numbers")
 
     def weights(self, call: AttentionCall, start: int, weights: Tensor, output: Tensor) -> None:
-        """Check that the call's output is the mean of the values weighted by ``weights``.
-
-        start: the first query. weights: (batch, head, rows, keys). output: (batch, query, heads,
-            dims). Raises UnsupportedError if they differ.
-        """
+        """Raise UnsupportedError unless weights of rows from ``start`` on mix the call's output."""
         if not self._is_due:
             return
         rows, seen = weights.shape[-2:]
@@ -97,11 +90,7 @@ class PlainCheck:
             raise self._refused("its weights are no plain softmax")
 
     def end(self, output: Any) -> None:
-        """Compare the end of the observed pass with that of the plain one.
-
-        output: what the model returned in the observed pass. Raises UnsupportedError if they
-            differ.
-        """
+        """Raise UnsupportedError if the observed pass did not end as the plain one."""
         if self._is_due and self._plain is None:
             self.begin()
         if self._plain is None:
@@ -193,10 +182,7 @@ class _Names:
         return tuple(kind for kind, layers in self._taken.items() if not layers)
 
     def next(self, call: AttentionCall) -> tuple[Kind, int]:
-        """Return the kind and the layer of the next call of the pass.
-
-        Raises IncompleteError if the layer is unknown.
-        """
+        """Return kind and layer of the next call; IncompleteError if the layer is unknown."""
         kind = self._kind(call.module, call.inputs[1].shape[-2])
         taken = self._taken[kind]
         layer = self._layer(call.module, taken)
@@ -254,10 +240,7 @@ def encoder_modules(forward: ForwardPass) -> set[int]:
 
 
 def _cross_attention(forward: ForwardPass) -> dict[int, bool]:
-    """Return for each module's ``id`` True if it attends to the encoder's output.
-
-    To find out, one decoder token is run over two encoder tokens.
-    """
+    """Return by ``id`` whether modules attend to the encoder: one decoder token sees two of it."""
     cross: dict[int, bool] = {}
 
     def attend(call: AttentionCall) -> Attended:
@@ -289,10 +272,7 @@ def _last_hidden(output: Any) -> Tensor:
 
 
 def _agree(call: AttentionCall, found: Tensor, own: Tensor) -> bool:
-    """Return True if two outputs of a call differ only by rounding.
-
-    They also agree if the model has overflowed.
-    """
+    """Return True if two outputs of a call differ only by rounding, or the model has overflowed."""
     allowed = _rounding_of(call)
     near = ((found - own).abs() <= allowed) | (found.isnan() & own.isnan())
     return not math.isfinite(allowed) or bool(near.all())

@@ -39,10 +39,7 @@ _SOURCE, _TARGET = 5, 3
 
 
 def probe_of(given: Input) -> Input:
-    """Return a short input for a trial, made of the tokens of ``given``, repeated if necessary.
-
-    A picture stays whole: a model reads no part of it alone.
-    """
+    """Return a short input for a trial, of the tokens of ``given``; a picture stays whole."""
     if given.text.layout is not None:
         return given
     target = None if given.target is None else _repeated(given.target, _TARGET)
@@ -114,10 +111,7 @@ class PatchableModel:
 
 
 def logits_in(output: Any) -> Tensor | None:
-    """Return the logits of a model's output; None without any.
-
-    A question-answering model's are (text, token, 2): of each token as the start and as the end.
-    """
+    """Return a model's logits or None; of question answering (text, token, 2), of start and end."""
     logits: Tensor | None = getattr(output, "logits", None)
     if logits is None and isinstance(getattr(output, "start_logits", None), Tensor):
         return torch.stack([output.start_logits, output.end_logits], -1)
@@ -208,11 +202,7 @@ class Untouched:
 
 
 class Keep(Untouched):
-    """An intervention that records the values of the batch's first row, and changes nothing.
-
-    held: (token, head, dim) by name of the tensor and layer; an attention pattern is (query, head,
-        key).
-    """
+    """Records the first row's values (token, head, dim), of a pattern (query, head, key)."""
 
     def __init__(self, kind: Kind, what: Collection[What] = frozenset({"output"})) -> None:
         self._kind, self._what = kind, what
@@ -364,11 +354,7 @@ def _holds(module: nn.Module, part: nn.Module | None) -> bool:
 def _inner_stack(
     stack: nn.Module, probe: ForwardPass, points: HookPoints, head: nn.Module | None
 ) -> nn.Module:
-    """Return the outermost running module in ``stack`` that has all attention but not ``head``.
-
-    head: the vocabulary projection, or None. Some models call the inner part of their own trunk, or
-    have their head within it.
-    """
+    """Return the outermost running part of ``stack`` with all attention but not ``head``."""
     attention = {id(point.module) for point in points.found}
     for module in stack.modules():
         if (

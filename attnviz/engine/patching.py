@@ -264,10 +264,7 @@ class PathEffects:
     moved: Mapping[What, Mapping[HeadKey, float]]
 
     def share(self, what: What, head: HeadKey) -> float:
-        """Return the share that the sender head caused in the difference of one later head's input.
-
-        what: the input: ``query``, ``key`` or ``value``. head: the later head.
-        """
+        """Return the sender's share in the difference of a later head's query, key or value."""
         return float(self.shares[what][head].sum())
 
 

@@ -81,10 +81,7 @@ class _MapsAfterSoftmax(SoftmaxWatch):
             self._entered.append((module, args[0]))
 
     def enter(self, module: nn.Module, args: tuple[Any, ...]) -> None:
-        """Record a linear map, and the modules around it that get the same, after a softmax.
-
-        It is called before every linear map.
-        """
+        """Record a linear map that follows a softmax, and modules around it that get the same."""
         if self._mixed and args:
             same = [outer for outer, given in self._entered if given is args[0]]
             around = [one for one in same if one is not module and module in one.modules()]
@@ -99,11 +96,7 @@ def _described(
     merged: Tensor,
     heads: int,
 ) -> OutputProjection | None:
-    """Return the projection that a linear map is, or a linear wrapper that computes more than it.
-
-    names: of all modules, by id. around: the modules that may wrap it, the outermost first.
-    merged: what all of them got. None for a map that does not read the heads.
-    """
+    """Return the projection that a linear map or its wrapper is; None if it reads no heads."""
     size = linear_size(module)
     if size is None or size[0] % heads:
         return None
@@ -126,10 +119,7 @@ def _layers(modules: list[str]) -> list[int]:
 
 
 class ValueNorms:
-    """Measures the norms ‖v_j W_O^h‖₂ of a transformers model, given its output projections.
-
-    A short run finds the projections. Raises UnsupportedError if they cannot be found.
-    """
+    """Measures ‖v_j W_O^h‖₂ of a transformers model, whose output projections a short run finds."""
 
     def __init__(self, model: TransformersModel) -> None:
         self._model = model
@@ -137,20 +127,13 @@ class ValueNorms:
         self._matrices: dict[int, Tensor] = {}
 
     def mixed(self, forward: ForwardPass) -> MixedValues:
-        """Return an object that records the values that attention mixes in the pass ``forward``.
-
-        It is for models that compute attention themselves.
-        """
+        """Return what records the values of a pass of a model that computes attention itself."""
         get = self._model.model.get_submodule
         projections = {layer: get(one.module) for layer, one in self._projections.items()}
         return MixedValues(forward, projections)
 
     def of(self, kind: Kind, layer: int, heads: int, value: Tensor) -> Tensor:
-        """Return the norms ‖v_j W_O^h‖ (text, head, key) of a layer's values.
-
-        heads: the number of query heads. value: (text, key/value head, key, dim).
-        Raises UnsupportedError for another kind of attention than the model's first.
-        """
+        """Return ‖v_j W_O^h‖ (text, head, key); UnsupportedError for another kind of attention."""
         projection = self._projections.get(layer)
         if kind != self._model.kinds[0] or projection is None:
             raise UnsupportedError(
@@ -180,11 +163,7 @@ _PRODUCTS = {torch.matmul, torch.bmm, Tensor.matmul, Tensor.bmm, Tensor.__matmul
 
 
 class MixedValues(SoftmaxWatch):
-    """Records the values that each layer's attention weights multiply in a pass.
-
-    The values are the other factor of the matrix product that follows a softmax.
-    projections: the output projection of each layer.
-    """
+    """Records the values that each layer's weights multiply: the product behind a softmax."""
 
     def __init__(self, forward: ForwardPass, projections: Mapping[int, nn.Module]) -> None:
         super().__init__(forward.batch, forward.lengths)
@@ -218,11 +197,7 @@ class MixedValues(SoftmaxWatch):
         return super().call(func, args, kwargs)
 
     def of(self, layer: int, weights: Tensor) -> Tensor | None:
-        """Return a layer's recorded values (text, key/value head, key, dim).
-
-        None if there are none. weights: the attention weights (text, head, query, key), whose
-        products with the values go into the output projection.
-        """
+        """Return a layer's values (text, key/value head, key, dim) if weights mix them; or None."""
         value, merged = self._found.get(layer, (None, None))
         texts, heads, _, keys = weights.shape
         if value is None or merged is None or value.shape[-2] != keys:

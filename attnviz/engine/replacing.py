@@ -38,10 +38,7 @@ class Met(Protocol):
 
 
 class Point(NamedTuple):
-    """A position in a running NumPy model: one kind of values of one layer.
-
-    kind: of its attention. what: the kind of values. layer: the index of the layer.
-    """
+    """A position in a running NumPy model: one kind of values of one layer, of one attention."""
 
     kind: Kind
     what: What
@@ -64,17 +61,10 @@ class RowEdit(Protocol):
     """The interface of an intervention that edits a whole batch, or some of its rows."""
 
     def edit(self, number: int, point: Any, outputs: Array) -> Array:
-        """Return the edited outputs (batch, token, head, dim) of a whole batch.
-
-        number: the index of the attention call among all calls of the pass. point: the call itself.
-        """
+        """Return the edited outputs (batch, token, head, dim) of a whole batch at a call."""
 
     def edit_rows(self, point: Any, outputs: Array, first: int) -> Array:
-        """Return the edited outputs (row, token, head, dim) of some rows of the batch.
-
-        point: the attention call. first: the index of the first of these rows.
-        Outputs of heads may be changed in place, other values are not.
-        """
+        """Return the edited outputs (row, token, head, dim) from row ``first`` on."""
 
 
 def head_of(site: Site) -> int:
@@ -83,10 +73,7 @@ def head_of(site: Site) -> int:
 
 
 def values_of(held: Held, site: Site) -> Array:
-    """Return the values (token, dim) of one patch site in a recorded run.
-
-    held: the values of the run, by kind of site and layer.
-    """
+    """Return the values (token, dim) of one patch site in the values of a recorded run."""
     values = held[site.what, site.layer][:, head_of(site)]
     return values if site.tokens is None else values[list(site.tokens)]
 
@@ -115,19 +102,13 @@ class Replace:
                 self._sites.setdefault((site.what, site.layer), []).append((row, site))
 
     def edit(self, number: int, point: Met, outputs: Array) -> Array:
-        """Return the outputs (batch, token, head, dim) of a call with its sites replaced.
-
-        number: the index of the call among all calls of the pass. point: the call itself.
-        """
+        """Return the outputs (batch, token, head, dim) of a call with its sites replaced."""
         if max((row or 0 for row, _ in self._sites_of(point)), default=0) >= len(outputs):
             raise LostTrackError(f"a batch of {len(outputs)} has too few rows for its changes")
         return self.edit_rows(point, outputs, 0)
 
     def edit_rows(self, point: Met, outputs: Array, first: int) -> Array:
-        """Return the outputs (row, token, head, dim) of some rows with their sites replaced.
-
-        first: the index of the first of these rows. Outputs of heads are changed in place.
-        """
+        """Return outputs (row, token, head, dim) from row ``first`` on, replaced in place."""
         here = range(first, first + len(outputs))
         sites = [
             (None if row is None else row - first, site)
@@ -167,10 +148,7 @@ class Replace:
         return self._sites.get((point.what, point.layer), ()) if point.kind == self._kind else ()
 
     def _held(self, point: Met, outputs: Array) -> Array | None:
-        """Return the values that replace ``outputs`` at a position of the model; None for zero.
-
-        Raises LostTrackError if their shape differs.
-        """
+        """Return what replaces ``outputs``, None for zero; LostTrackError if shapes differ."""
         if self._values is None:
             return None
         held = self._values[point.what, point.layer]
@@ -180,10 +158,7 @@ class Replace:
 
     @staticmethod
     def _of(held: Array | None, heads: Sequence[int], outputs: Array) -> Array:
-        """Return the values that replace some heads of ``outputs``: (token or 1, head, dim); or 0.
-
-        held: the replacements of all heads of the layer; None for zero.
-        """
+        """Return what replaces some heads of ``outputs``, (token or 1, head, dim); 0 for zero."""
         if held is None:
             return 0
         # The last block may run on the last tokens only.

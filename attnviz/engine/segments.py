@@ -16,11 +16,7 @@ from attnviz.records import Tokens
 
 @contextmanager
 def reading_segments(model: Model, tokens: Tokens) -> Iterator[None]:
-    """Let a model distinguish the two texts of ``tokens``, which BERT calls segments.
-
-    This holds inside the context, for these tokens or their beginning; any other text is one
-    segment. The model is restored at the end.
-    """
+    """Let BERT tell the two texts of ``tokens`` apart inside this context, or their beginning."""
     if not tokens.segments:
         yield
     elif isinstance(model, StackModel):

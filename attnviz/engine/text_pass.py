@@ -27,11 +27,7 @@ from attnviz.records import AttentionRecord, Floats, HeadVectors, Kind
 
 @dataclass(frozen=True, eq=False)
 class TextPass:
-    """The result of running a model on one text: the attention record and the logits.
-
-    logits: (token, vocab), of the next token, on a GPU if it ran there; None if the model does not
-        predict it.
-    """
+    """The record of a run on one text, and its logits (token, vocab), maybe on a GPU, or None."""
 
     record: AttentionRecord
     logits: Array | None
@@ -85,11 +81,7 @@ class TextReader:
 
 
 def token_losses(logits: Array, ids: Sequence[int]) -> NDArray[np.float64]:
-    """Return the loss −log p of each token but the first, (token − 1,), in nats.
-
-    logits: (token, vocab), of NumPy or on a GPU, where they are computed in float32. ids: of the
-        tokens.
-    """
+    """Return −log p (token − 1,) in nats of each token but the first, of logits (token, vocab)."""
     found = np.empty(max(len(ids) - 1, 0))
     rows = max(1, sizes_of(logits).logit_cells // logits.shape[-1])
     if len(found) and not isinstance(logits, np.ndarray):
@@ -142,10 +134,7 @@ def vectors_of(model: Model, wanted: Asked, removed: Collection[Head] = ()) -> H
 
 
 def _queries_keys(model: Model, wanted: Asked, removed: Collection[Head]) -> list[QueriesKeys]:
-    """Return the queries and keys of each layer; raise UnsupportedError if a page cannot show them.
-
-    wanted, removed: see ``vectors_of``.
-    """
+    """Return each layer's queries and keys; UnsupportedError if a page cannot show them."""
     info, kept = model.info, list[QueriesKeys]()
     if removed:
         raise UnsupportedError("heads were ablated, which changes those of later layers")

@@ -235,10 +235,7 @@ _ROUGH = 0.1
 
 
 def _check(info: ModelInfo, found: QueriesKeys, weights: Tensor | None) -> None:
-    """Raise UnsupportedError unless the softmax of queries and keys gives the attention weights.
-
-    weights: the model's own (1, head, query, key), or None.
-    """
+    """Raise UnsupportedError unless the softmax of queries and keys gives the model's weights."""
     if weights is None or weights.shape[:2] != (1, len(found.query)):
         raise _not_shown(info.name)
     allowed = _ROUNDING.get(weights.element_size(), _ROUGH)

@@ -38,11 +38,7 @@ def _shares(rows: Floats) -> NDArray[np.float64]:
 
 
 def cosine(first: Floats, second: Floats) -> NDArray[np.float64]:
-    """Return the cosines (...), in [−1, 1], of vectors in ``first`` and ``second`` (..., width).
-
-    The leading axes broadcast. The cosine is 1 for two vectors of zeros, and 0 for one vector of
-    zeros.
-    """
+    """Return the cosines (...) of vectors (..., width): 1 for two of zeros, 0 for one of zeros."""
     wide = first.astype(np.float64), second.astype(np.float64)
     product = (wide[0] * wide[1]).sum(-1)
     one, other = (np.sqrt((vectors * vectors).sum(-1)) for vectors in wide)

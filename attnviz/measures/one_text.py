@@ -133,11 +133,7 @@ def _of_offset(text: TextFacts, weights: Weights, seen: Bools, offset: int) -> E
 
 
 def _of_copies(text: TextFacts, weights: Weights, seen: Bools, behind: int) -> Evidence:
-    """Return the evidence for keys ``behind`` tokens after earlier equal tokens.
-
-    An event is a token of the vocabulary, at its last place in the text. For the evidence, a query
-    gets the keys of a random event among those whose keys it sees.
-    """
+    """Return the evidence for keys ``behind`` tokens after copies; an event is a kind of token."""
     ids, count = np.asarray(text.queries.ids), len(text.queries)
     plain = ~text.special
     kinds, which = np.unique(ids, return_inverse=True)
@@ -155,11 +151,7 @@ def _of_copies(text: TextFacts, weights: Weights, seen: Bools, behind: int) -> E
 
 
 def _of_surroundings(text: TextFacts, weights: Weights, seen: Bools) -> Evidence:
-    """Return the evidence for the keys around a token, itself included.
-
-    An event is a token of the vocabulary, at its last place in the text. For the evidence, a query
-    gets what a random event sees around itself.
-    """
+    """Return the evidence for the keys around a token, itself included, by kinds of token."""
     count, plain = len(text.queries), ~text.special
     sees = seen & plain & plain[:, None]
     places = np.arange(count)
@@ -220,10 +212,7 @@ def _powers(values: Floats) -> Floats:
 
 
 def upper_deviate(above: Floats, variance: Floats, third: Floats) -> Floats:
-    """Return the normal deviate with the same upper tail as a gamma distribution.
-
-    above: excess over the mean. variance, third: the second and the third cumulant.
-    """
+    """Return the normal deviate with the tail of a gamma distribution of three given cumulants."""
     deviation = np.sqrt(np.maximum(variance, _ROUNDING))
     skew = np.maximum(third / deviation**3, 0.05)  # at this skew nearly a normal distribution
     shape = 4 / skew**2
@@ -299,10 +288,7 @@ class _Text:
         found: Mapping[str, Evidence],
         bases: BaseRates,
     ) -> HeadLabel | None:
-        """Return a head's label or None; ``NO_LABEL`` if a weight is not finite.
-
-        place: the head's index among the layer's recorded heads. bases: of uniform attention.
-        """
+        """Return the label of the layer's head at ``place``; ``NO_LABEL`` for infinite weights."""
         if scores["entropy"] is None:
             return NO_LABEL
         known = None if self._known is None else self._known.heads.get((layer, head))
@@ -329,10 +315,7 @@ class _Text:
     def _described(
         self, scores: Scores, sink: float, even_sink: float, bases: BaseRates
     ) -> HeadLabel:
-        """Return the description of a head without a label: its main sink, diffuse, or peaked.
-
-        sink, even_sink: the weight on the attention sink of the head and of uniform attention.
-        """
+        """Return a head without a label as its main sink, diffuse or peaked."""
         if sink > self._resting:
             most = max(SINKS, key=lambda name: scores.get(name) or 0.0)
             label = _label(most, sink, even_sink, events=self._queries)

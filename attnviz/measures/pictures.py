@@ -129,10 +129,7 @@ class PictureSums:
 
 
 def uniform_distance(layout: TokenLayout, windows: Sequence[int] = ()) -> float:
-    """Return the mean distance, in patches, of attention that is equal on all patches of a grid.
-
-    windows: the edges of the tokens that see each other; by default all do.
-    """
+    """Return the mean distance in patches of equal attention inside each grid, or window of it."""
     sums, queries, centres = 0.0, 0, layout.centres()
     seen = pairwise(windows or (0, len(layout)))
     for (first, last), grid in product(seen, range(len(layout.grids))):
@@ -146,10 +143,7 @@ def uniform_distance(layout: TokenLayout, windows: Sequence[int] = ()) -> float:
 
 
 def contour(weights: Floats, mass: float = _MASS) -> float:
-    """Return the smallest weight of the largest ones that make up a share of the whole mass.
-
-    weights: of any shape; NaN counts as nothing. NaN is returned if all are zero.
-    """
+    """Return the least of the largest weights that make up a share of the mass; NaN without any."""
     ordered = np.sort(weights[np.isfinite(weights)])[::-1]
     total = ordered.sum()
     if not total > 0:
@@ -167,20 +161,14 @@ def outlying(norms: Floats, layout: TokenLayout) -> NDArray[np.intp]:
 
 
 def largest_part(weights: Floats) -> NDArray[np.bool_]:
-    """Return the connected part (row, column) of positive weights with the largest sum.
-
-    weights: (row, column). No part if no weight is positive.
-    """
+    """Return the connected part (row, column) of positive weights with the largest sum."""
     part = connected(weights[None] > 0)[0]
     sums = np.bincount(part.reshape(-1), np.where(part > 0, weights, 0.0).reshape(-1))
     return np.asarray((part > 0) & (part == sums.argmax()))
 
 
 def connected(cells: NDArray[np.bool_]) -> NDArray[np.int32]:
-    """Return the part (map, row, column) that each true cell belongs to, as a number; 0 elsewhere.
-
-    Cells of one part are connected: they touch at a side or a corner.
-    """
+    """Return the number of each true cell's part (map, row, column), corners count; else 0."""
     rows, columns = cells.shape[1:]
     numbers = np.arange(1, rows * columns + 1, dtype=np.int32).reshape(rows, columns)
     parts = np.where(cells, numbers, 0)
@@ -216,10 +204,7 @@ _TIMES = 1000.0
 
 
 def elbow(sums: Floats) -> float:
-    """Return the sum where the curve of all sums, in ascending order, has its elbow.
-
-    That is the sum farthest below the straight line from the smallest to the largest.
-    """
+    """Return the sum farthest below the line from the smallest to the largest of the sums."""
     ordered = np.sort(np.asarray(sums, np.float64).reshape(-1))
     line = np.linspace(ordered[0], ordered[-1], len(ordered))
     return float(ordered[np.argmax(line - ordered)])

@@ -57,10 +57,7 @@ class EqualGroups(NamedTuple):
 
 
 class Equals:
-    """The equal tokens of a text in several orders of its tokens.
-
-    ids: (order, token). first, past: the keys that each query sees.
-    """
+    """The equal tokens of ids (order, token); queries see keys from ``first`` to ``past``."""
 
     def __init__(self, ids: Ints, first: Ints, past: Ints) -> None:
         self.ids = ids
@@ -178,10 +175,7 @@ class ReducedLayer(Protocol):
         """Return the heads' outputs (head, row, dim) of some queries; only while the layer runs."""
 
     def strongest(self, number: int, hidden: Bools) -> list[list[tuple[float, int, int]]]:
-        """Return each head's largest weights as (weight, query, key), the largest first.
-
-        number: how many at most. hidden: (key,), the keys that do not count.
-        """
+        """Return heads' largest (weight, query, key) in order, but for ``hidden`` keys (key,)."""
 
     def single(self, keys: Ints) -> Weights:
         """Return the weight (head, query) of each query on one key. keys: (query,), all seen."""

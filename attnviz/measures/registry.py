@@ -276,10 +276,7 @@ def read_score(name: str, score: Any) -> float | None:
 
 
 def label_named(name: str) -> Measure:
-    """Return the measure that gives the label ``name``.
-
-    An unknown name is a relation that a user has annotated; its letter is ``r``.
-    """
+    """Return the measure of the label ``name``; an unknown one is a user's relation."""
     known = LABELS.get(name) or UNLABELLED.get(name)
     return known or _relation(
         name, "r", _OWN_COLOUR, name[:4], "the word that your annotation names (highest attention)"

@@ -76,10 +76,7 @@ class Conditions:
         return next((need for need in measure.needs if not met[need]), None)
 
     def formulas(self, names: Collection[str] | None = None) -> dict[str, EqualFormula]:
-        """Return the formulas of measures that can be measured here, by name.
-
-        names: of the measures; None for all.
-        """
+        """Return the formulas of ``names``, or all, that can be measured here, by name."""
         every = {**FORMULAS, **EQUAL_FORMULAS}
         kept = [name for name in MEASURES if name in every and (names is None or name in names)]
         return {name: every[name] for name in kept if self.lacks(MEASURES[name]) is None}
@@ -132,10 +129,7 @@ class TextFacts:
 
     @cached_property
     def orders(self) -> NDArray[np.int64]:
-        """Return token ids in several orders (1 + shuffles, token): the text's own, then shuffled.
-
-        Special tokens stay where they are.
-        """
+        """Return ids (1 + shuffles, token) in the text's order, then all but special shuffled."""
         ids = np.asarray(self.queries.ids, np.int64)
         orders = np.repeat(ids[None], 1 + self.shuffles, axis=0)
         if not self.shuffles:  # NumPy imports its generators at their first use
@@ -197,10 +191,7 @@ class AttentionRows(Protocol):
     def largest(self) -> Weights: ...
 
     def mixed(self, columns: Columns) -> Weights:
-        """Return Σⱼ A[i, j]·columns[j], (..., rows) or (..., rows, column).
-
-        columns: (key,) or (key, column), for all keys of the text.
-        """
+        """Return Σⱼ A[i, j]·columns[j] for columns (key,) or (key, column), by row."""
 
     def sees(self, marked: Bools) -> NDArray[np.int64]:
         """Return how many keys of a mask (key,) each row can attend to, (rows,)."""
@@ -252,10 +243,7 @@ class RowBlock:
 
     @cached_property
     def seen(self) -> Bools:
-        """Return a mask (rows, keys), True where the query can attend to the key.
-
-        Keys that the weight transform removes are False.
-        """
+        """Return a mask (rows, keys) of the keys that a query sees and the transform leaves."""
         rows, keys = self.weights.shape[-2:]
         if self.mask is not None:
             seen = self.mask[:, :keys].copy()
@@ -365,10 +353,7 @@ def on_host(values: Any) -> NDArray[Any]:
 
 
 def all_on_host(values: Sequence[Any]) -> list[NDArray[Any]]:
-    """Return values as NumPy arrays; tensors come from a GPU in one copy, for which it waits once.
-
-    values: of one type of number; all are arrays of NumPy, or all are tensors.
-    """
+    """Return values of one type, all of NumPy or all tensors, as arrays by one copy from a GPU."""
     if all(isinstance(each, np.ndarray) for each in values):
         return [*values]
     sizes = [each.numel() for each in values]

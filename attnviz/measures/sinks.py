@@ -14,10 +14,7 @@ from attnviz.records import AttentionRecord, Bools, Floats, Tokens
 
 
 def norm_weighted(weights: Floats, norms: Floats) -> Floats:
-    """Return attention weights multiplied by the norms of the values, as shares of one.
-
-    weights: (..., rows, keys). norms: (..., key). The block may lack the last keys.
-    """
+    """Return weights (..., rows, keys) times values' norms (..., key), as shares of one."""
     return rescaled(weights * norms[..., None, : weights.shape[-1]].astype(weights.dtype))
 
 
@@ -33,10 +30,7 @@ def uniform_weights(queries: int, keys: int, causal: bool) -> NDArray[np.float64
 
 
 def visible_keys(queries: int, keys: int, causal: bool, start: int = 0) -> NDArray[np.bool_]:
-    """Return a mask (query, key) of the keys that each query sees.
-
-    They are all, or if causal those up to the query. start: the index of the first query.
-    """
+    """Return a mask (query, key) of the keys that queries from ``start`` on see."""
     if not causal:
         return np.ones((queries, keys), bool)
     return np.asarray(np.arange(keys) <= np.arange(start, start + queries)[:, None])
@@ -59,20 +53,14 @@ LEAST_LEFT = 0.005
 
 
 def sink_keys(keys: Tokens, causal: bool) -> Bools:
-    """Return a mask (key,) of the attention sink's keys.
-
-    They are special tokens ([CLS], [SEP], BOS, EOS) and, if causal, key 0.
-    """
+    """Return a mask (key,) of the sink: special tokens and, if causal, key 0."""
     found = np.asarray(keys.special, bool)
     found[:1] |= causal
     return found
 
 
 def sink_of(record: AttentionRecord) -> tuple[Bools, Bools]:
-    """Return masks of the queries (query,) and keys (key,) that belong to the attention sink.
-
-    In cross attention no query belongs to it.
-    """
+    """Return masks (query,) and (key,) of the sink; in cross attention no query belongs to it."""
     keys = sink_keys(record.keys, record.causal)
     queries = np.zeros(len(record.queries), bool) if record.kind == "cross" else keys
     return queries, keys

@@ -93,10 +93,7 @@ class Placed(NamedTuple):
 
 
 class ChatTemplate(NamedTuple):
-    """A model's own template of chats.
-
-    source: the template, in Jinja. special: the tokens that it may name, by name.
-    """
+    """A model's template of chats in Jinja, and the special tokens that it may name, by name."""
 
     source: str
     special: Mapping[str, str]
@@ -163,10 +160,7 @@ class NumpyModel(Model, Protocol):
         """
 
     def run_outputs(self, tokens: Tokens, observe: ObserveOutputs) -> Floats | None:
-        """Run the model over one text; pass each layer's weights and head outputs to ``observe``.
-
-        Returns the next-token logits (token, vocab); None if the model predicts none.
-        """
+        """Run a text; ``observe`` gets weights and outputs. Return its logits or None."""
 
     def narrowed(self) -> Self:
         """Return the model with its parameters and intermediate results rounded to bfloat16."""
@@ -179,11 +173,7 @@ class Reader(Protocol):
     """The interface to run a model on a text that grows by tokens, and to predict the next one."""
 
     def read(self, ids: Sequence[int]) -> tuple[Floats, Mapping[int, Floats]]:
-        """Run the model on all token ids of a text so far.
-
-        Return next-token logits (vocab,), and the weights of its last token in each layer (head,
-        key).
-        """
+        """Return logits (vocab,) after a text, and its last weights (head, key) by layer."""
 
 
 @runtime_checkable
@@ -385,10 +375,7 @@ def frame_of(tokens: Tokens) -> tuple[Tokens, Tokens]:
 
 
 def random_copies(vocabulary: Vocabulary, length: int, copies: int, seed: int) -> Tokens:
-    """Return ``length`` distinct random tokens, repeated ``copies`` times: BOS r₁…r_n r₁…r_n ….
-
-    Raises ValueError if the vocabulary has fewer plain tokens.
-    """
+    """Return ``length`` distinct random tokens ``copies`` times; ValueError if too few."""
     if length > len(vocabulary.plain):
         raise ValueError(f"{length} distinct tokens of {len(vocabulary.plain)}")
     generator = np.random.default_rng((seed, length, copies))

@@ -23,10 +23,11 @@ from attnviz.models import checkpoint_files as files
 from attnviz.models.adapters import LoraAdapter, with_base
 from attnviz.models.model import broken_words, stated_revision, trained_tokens
 from attnviz.models.numpy_tokenizer import OpenedTokenizer, open_tokenizer
+from attnviz.models.operations import ModelSizes, sizes_of_stack
 from attnviz.models.stack_model import StackModel
 from attnviz.models.stored_tensors import StoredTensors
 from attnviz.models.threads import allowed_processors, workers
-from attnviz.models.work import ModelSizes, Work, sizes_of_stack
+from attnviz.models.work import Work
 from attnviz.reading import damaged, read_json
 from attnviz.records import NO_PREDICTIONS, ModelInfo
 

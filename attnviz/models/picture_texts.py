@@ -206,10 +206,7 @@ class PictureTextModel(TransformersModel):
 
 
 def _as_long(inputs: dict[str, Tensor], tokens: int, behind: int) -> dict[str, Tensor]:
-    """Return the inputs for a text of another length: each has a number for each token, or none.
-
-    behind: the number of what comes after the prompt.
-    """
+    """Return inputs for a text of another length: what has a number a token gets ``behind``."""
     changed = dict(inputs)
     for name in inputs:
         if name.endswith(_BY_TOKEN):

@@ -46,11 +46,7 @@ _SILENT = 1e-5
 
 @dataclass(frozen=True, eq=False)
 class SoundFile:
-    """A sound as a model hears it.
-
-    name: its path as typed, or what a person calls it. samples: (time,), from −1 to 1, in float32.
-    rate: samples a second. notes: sentences on what was changed.
-    """
+    """A sound: its name, samples (time,) from −1 to 1, samples a second, and what was changed."""
 
     name: str
     samples: NDArray[np.float32]
@@ -401,10 +397,7 @@ def handed_speech(model: Any, processor: Any) -> SpeechModel:
 
 
 def loudness(file: SoundFile, bins: int, seconds: float) -> NDArray[np.float64]:
-    """Return the root mean square (bin,) of a sound in equal parts of its first ``seconds``.
-
-    The loudest part is 1.
-    """
+    """Return the RMS (bin,) of equal parts of a sound's first ``seconds``; the loudest is 1."""
     edges = np.linspace(0, min(seconds, file.seconds) * file.rate, bins + 1).round().astype(int)
     power = np.concatenate([[0.0], np.cumsum(file.samples.astype(np.float64) ** 2)])
     sizes = np.maximum(np.diff(edges), 1)

@@ -36,9 +36,9 @@ from attnviz.models.model import (
     model_repr,
     text_notes,
 )
+from attnviz.models.operations import ModelSizes, sizes_of_stack
 from attnviz.models.pieces import check_limit, placed_tokens, special_ids, token_texts, tokens_of
 from attnviz.models.third_party import tokenizing
-from attnviz.models.work import ModelSizes, sizes_of_stack
 from attnviz.records import NO_PREDICTIONS, Kind, ModelInfo, Tokens
 
 

@@ -27,6 +27,7 @@ from attnviz.models.model import (
     text_notes,
     word_tokens,
 )
+from attnviz.models.operations import ModelSizes
 from attnviz.models.pieces import (
     ReadPiece,
     as_spelled,
@@ -41,7 +42,6 @@ from attnviz.models.split import device_of
 from attnviz.models.stored_tensors import StoredTensors
 from attnviz.models.third_party import third_party, tokenizing
 from attnviz.models.whole import embedding_rows
-from attnviz.models.work import ModelSizes
 from attnviz.records import Kind, ModelInfo, Tokens
 
 _NUMBERED = re.compile(r"\.\d+\.")

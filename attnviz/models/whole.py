@@ -33,10 +33,7 @@ _DECODER_LAYERS = ("num_decoder_layers", "decoder_layers")
 
 
 def unwrapped(model: Any) -> Any:
-    """Return the model without wrappers that hold all of it; layers that peft changed stay so.
-
-    Raises UnsupportedError for a wrapper of peft that does more than change layers.
-    """
+    """Return the model inside wrappers; UnsupportedError if peft changed more than layers."""
     while type(model).__name__ in _WRAPPERS:
         model = getattr(model, "_orig_mod", None) or model.module
     if not hasattr(model, "get_base_model"):
@@ -71,10 +68,7 @@ def require_token_ids(model: Any) -> None:
 
 
 def embedding_rows(model: Any) -> int:
-    """Return the number of token ids that a model has an embedding for.
-
-    Raises UnsupportedError if transformers does not say which table of a model that is.
-    """
+    """Return how many ids a model embeds; UnsupportedError if transformers names no table."""
     table = None
     with suppress(NotImplementedError, AttributeError):
         table = model.get_input_embeddings()

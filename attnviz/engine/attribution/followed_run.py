@@ -32,11 +32,7 @@ _ROUNDING, _EPSILONS = 1e-4, 8
 
 
 class Predicted(NamedTuple):
-    """A prediction of the unobserved model, and the logit of it that is explained.
-
-    place: the index of its token. own: the logits (vocab,) there. answer, foil, top, span: as in
-        ``Attribution``.
-    """
+    """A prediction of the unobserved model; ``own``: its logits (vocab,); see ``Attribution``."""
 
     place: int
     own: Tensor
@@ -53,10 +49,7 @@ def tolerance_of(run: FollowedRun, own: Tensor) -> float:
 
 
 def calls_of(model: PatchableModel, heads: Collection[HeadKey]) -> dict[HeadKey, int]:
-    """Return for each head the index of its attention call among all calls of a pass.
-
-    Raises UsageError for a head that has no path to a logit.
-    """
+    """Return each head's attention call by index; UsageError for one without a way to a logit."""
     points = model.hook_points.found
     numbers = {(point.kind, point.layer): at for at, point in enumerate(points)}
     for kind, layer, head in heads:
@@ -90,11 +83,7 @@ class FollowedRun:
     neurons: int | None = None
 
     def slopes(self, target: Tensor, *, again: bool = False) -> Sequence[Tensor | None]:
-        """Return the derivative of ``target`` by each of ``leaves``; None where it is unaffected.
-
-        again: True if another target will be differentiated later.
-        Raises UnsupportedError if a head or the embedding has no influence on the target.
-        """
+        """Return derivatives by each leaf, or None; UnsupportedError if a head has no influence."""
         values = [leaf.value for leaf in self.leaves]
         found: Sequence[Tensor | None] = ()
         if target.requires_grad:
@@ -191,11 +180,7 @@ def logits_of(model: PatchableModel, given: Input, place: int | None) -> Tensor:
 
 
 def batch_logits(model: PatchableModel, given: Input, place: int | None, *more: Input) -> Tensor:
-    """Return the logits (text, token, vocab) of several texts of the same length.
-
-    place: the index of the only token to return; None for all. more: the texts after ``given``. A
-    hook of the caller may turn one text into several rows of the batch.
-    """
+    """Return logits (text, token, vocab) of texts of one length, at one place or everywhere."""
 
     def shorten(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
         rows = slice(None) if place is None else slice(place, place + 1)
@@ -211,12 +196,7 @@ def batch_logits(model: PatchableModel, given: Input, place: int | None, *more: 
 
 
 class _Keep:
-    """Records the attention weights and values of each attention call of a pass; changes nothing.
-
-    watch: sees the weights and values of each call. given: what the model runs on.
-    place: the position of the query whose weights are recorded.
-    whole: the indices of the attention calls whose weights are recorded for all queries.
-    """
+    """Records weights and values of each call, for one query, or for all in ``whole`` calls."""
 
     def __init__(self, watch: MixingWatch, given: Input, place: int, whole: frozenset[int]) -> None:
         self._watch, self._given, self._place, self._whole = watch, given, place, whole
@@ -296,11 +276,7 @@ def _follow(model: PatchableModel, given: Input) -> ResidualPass:
 
 
 class _CleanAndCorrupt:
-    """The tracked passes over the clean and the corrupt text, whose inputs of heads are compared.
-
-    The queries, keys and values q of the corrupt pass are linear in the outputs z of all parts: q =
-    J z.
-    """
+    """Tracked passes over both texts; the corrupt one's queries, keys and values are J z."""
 
     def __init__(self, model: PatchableModel, clean: ResidualPass, corrupt: ResidualPass) -> None:
         self._model, self._clean = model, clean
@@ -345,10 +321,7 @@ class _CleanAndCorrupt:
         return found
 
     def _alone(self, head: int, call: int) -> Sequence[Tensor | None]:
-        """Return the change of all queries, keys and values if only one head's output changes.
-
-        None stands for a tensor that does not depend on the head.
-        """
+        """Return how all inputs change if one head's output does; None for those that do not."""
         at = next(at for at, leaf in enumerate(self._leaves) if leaf.point == call)
         return self._jacobian.moved({at: head_alone(self._change[at], head)})
 

@@ -116,11 +116,7 @@ def block_readings(logits: Logits, answer: int) -> tuple[BlockReading, ...]:
 def head_readings(
     written: Iterable[tuple[Sequence[HeadKey], Array]], answer: int
 ) -> tuple[HeadReading, ...]:
-    """Return for each head which words' logits it raises and lowers, and the answer's change.
-
-    written: some heads with what each adds to every logit, (head, vocab).
-    answer: the id of the word that is followed.
-    """
+    """Return which words heads raise and lower, from what they add to each logit (head, vocab)."""
     found = []
     for heads, added in written:
         xp = namespace(added)

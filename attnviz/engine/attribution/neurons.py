@@ -62,10 +62,7 @@ class NeuronReading:
         return int(np.searchsorted(sizes, sizes[-1] / 2)) + 1
 
     def off(self, *, everywhere: bool = False) -> float | None:
-        """Return the share of neurons whose activation f(x) is 0 or below; None if f is not known.
-
-        everywhere: True counts all tokens of the text, False the position alone.
-        """
+        """Return the share of neurons with f(x) ≤ 0, here or everywhere; None if f is not known."""
         active = self._active(everywhere)
         return None if active is None else float((active <= 0).mean())
 

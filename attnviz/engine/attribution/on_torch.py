@@ -74,11 +74,7 @@ class TorchAttributor(Attributor):
 
     @classmethod
     def of(cls, info: ModelInfo, opened: PatchableModel, given: Input) -> TorchAttributor:
-        """Return the attributor of a model; the texts to be split may differ from ``given``.
-
-        info: names the model in messages. opened: the model itself. given: a text on which it is
-        tried whether tokens see later ones. Raises UsageError if the model predicts no tokens.
-        """
+        """Return a model's attributor, tried on a text; UsageError if it predicts no tokens."""
         if opened.head is None:
             raise no_logits(info.name)
         return cls(opened, given)
@@ -227,10 +223,7 @@ class TorchAttributor(Attributor):
 def _rows(
     run: FollowedRun, slopes: Sequence[Tensor | None], parts: Sequence[Part], tolerance: float
 ) -> dict[HeadKey, NDArray[np.floating]]:
-    """Return for each head its contribution to the logit from each source token: (key,).
-
-    Heads whose row does not add up to their part, within ``tolerance``, are left out.
-    """
+    """Return heads' contributions (key,) by source token, of those that add up to their part."""
     expected = {(one.attention, one.layer, one.head): one.contribution for one in parts}
     calls, written = list[HookedCall](), list[Tensor]()
     for leaf, slope in zip(run.leaves, slopes, strict=True):
@@ -291,11 +284,7 @@ and at least, since some models round the constants of an activation."""
 def torch_neurons(
     model: PatchableModel, given: Input, layer: int, predicted: Predicted
 ) -> NeuronReading:
-    """Return what the neurons of one layer write towards a logit of a text.
-
-    predicted: the position, the answer and the foil. Raises UnsupportedError if the block of this
-    layer is no sum over neurons, such as one of experts.
-    """
+    """Return what a layer's neurons write to a logit; UnsupportedError if it has no such sum."""
     place, own, answer, foil, *_ = predicted
     with model.hook_points.borrowed():
         with torch.no_grad():
@@ -367,11 +356,7 @@ def _columns(
 def _activation(
     values: Tensor, columns: Iterator[Tensor]
 ) -> tuple[str | None, Tensor | None, Tensor | None]:
-    """Return the name of the function that made the neurons, f(x), and what it is multiplied with.
-
-    values: (token, neuron). columns: what may have been x, or its factor. All are None if no
-    function that is known makes these values.
-    """
+    """Return the name of the known function that made values, f(x) and its factor; or None."""
     known = list(columns)
     near = max(_EPSILONS * torch.finfo(values.dtype).eps, _NEAR)
     allowed = near * widest(values.abs().max())

@@ -118,10 +118,7 @@ class Attribution:
 
     @property
     def tallies(self) -> bool:
-        """Return True if the parts add up to the logit within the tolerance.
-
-        If they do not, the contributions are meaningless.
-        """
+        """Return True if the parts add up to the logit; else the contributions mean nothing."""
         return abs(self.sum - self.decomposed) <= self.tolerance  # False for NaN
 
 
@@ -139,11 +136,7 @@ class AskedLogit(NamedTuple):
     maps: Collection[HeadKey]
 
     def words(self, likeliest: int, vocabulary: int) -> tuple[int, int | None]:
-        """Return the token ids of answer and foil; the foil may be None.
-
-        likeliest: the id that is the default answer. vocabulary: the number of tokens. Raises
-        UsageError for a token outside of the vocabulary, and for an answer that equals the foil.
-        """
+        """Return the ids of answer and foil or None; UsageError for unknown or equal tokens."""
         answer = likeliest if self.answer is None else self.answer
         for name, word in (("answer", answer), ("foil", self.foil)):
             if word is not None and not 0 <= word < vocabulary:
@@ -190,19 +183,11 @@ class Attributor(ABC):
 
     @abstractmethod
     def lens(self, given: Input, asked: AskedLogit) -> LensReading:
-        """Return what the model predicts after each block, and what each head adds to the logits.
-
-        asked: the position, and the token whose logit is followed. Raises UsageError if one of them
-        does not exist, UnsupportedError if the architecture does not allow it.
-        """
+        """Return what blocks predict and heads add; UsageError, UnsupportedError if it cannot."""
 
     @abstractmethod
     def neurons(self, given: Input, asked: AskedLogit, layer: int) -> NeuronReading:
-        """Return what each neuron of a layer's feed-forward block writes towards a logit.
-
-        Raises UsageError for a position or token that does not exist, UnsupportedError if the block
-        is no sum over neurons.
-        """
+        """Return what neurons of a layer write towards a logit; errors as those of ``lens``."""
 
     @abstractmethod
     def logits_of_texts(
@@ -219,11 +204,7 @@ class Attributor(ABC):
 
 
 def place_of(position: int | None, tokens: int, default: int) -> int:
-    """Return a typed position as an index from 0 among the tokens of a text.
-
-    position: as typed, negative from the end, or None for ``default``. tokens: their number.
-    Raises UsageError for a position that does not exist.
-    """
+    """Return a typed position as an index below ``tokens``; UsageError if there is no such one."""
     place = default if position is None else position + tokens * (position < 0)
     if not 0 <= place < tokens:
         raise UsageError(

@@ -114,11 +114,7 @@ class ReadColumns(FunctionWatch):
         self._at = 0
 
     def learn(self, read: Sequence[Tensor]) -> None:
-        """Find which rows and columns of each product the tensors ``read`` depend on.
-
-        read: results of the last run, whose input must have required a gradient. Later runs compute
-            only these rows and columns.
-        """
+        """Find the rows and columns of each product that results of the last run depend on."""
         followed = [whole for whole in self._whole if whole.requires_grad]
         if not followed:  # such as products with weights that are unpacked for each
             return

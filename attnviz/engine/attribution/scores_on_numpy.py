@@ -49,24 +49,15 @@ class RecordedRun(NumpyStack):
         self.finite = bool(np.isfinite(self.end).all())
 
     def moved(self, name: str, change: Floats) -> Floats:
-        """Return the change of a norm's output for a ``change`` of its input, (token, width).
-
-        name: of the norm. It divides by the same numbers as in this run.
-        """
+        """Return the change (token, width) of a norm's output for one of its input, scale held."""
         return held_norm(self, name, self.given[name], change)
 
     def moved_back(self, name: str, slope: Floats) -> Floats:
-        """Return the gradient at a norm's input (..., width) from ``slope``, that at its output.
-
-        name: of the norm. It divides by the same numbers as in this run.
-        """
+        """Return the gradient at a norm's input from ``slope`` at its output, scale held."""
         return held_norm_back(self, name, self.given[name], slope)
 
     def embedded_since(self, clean: RecordedRun) -> Floats:
-        """Return the clean run's embedding minus this run's, as the input of the first layer.
-
-        clean: the run over the clean text.
-        """
+        """Return the clean run's embedding minus this run's, as the first layer's input."""
         if (name := "embedding_norm") not in self.given:
             return clean.embedded - self.embedded
         return self.embedding_of(clean.given[name] - self.given[name])
@@ -129,10 +120,7 @@ class NumpyScoreSplitter(ScoreSplitter):
 
 
 class _Reader:
-    """One head of a recorded run, whose query and keys are linear in the writes before it.
-
-    stack: the model. run: over one text, up to the head's layer.
-    """
+    """One head of a run over one text; its query and keys are linear in the writes before it."""
 
     def __init__(self, stack: NumpyStack, run: RecordedRun, layer: int, head: int) -> None:
         self._stack, self._run, self._layer, self._head = stack, run, layer, head
@@ -168,10 +156,7 @@ class _Reader:
         )
 
     def _biases(self) -> tuple[Floats, Floats]:
-        """Return what biases of the norm and the projections make of query and key.
-
-        Both are (..., 1, token, dim).
-        """
+        """Return what biases make of query and key, (..., 1, token, dim) each."""
         shift = self._stack.tensors.optional(f"{self._name}.bias")
         entering = np.zeros_like(self._read)
         if shift is not None and not self._after:
@@ -241,10 +226,7 @@ class _Reader:
         return rows.sum(0) * split.scale
 
     def _followed(self, writes: Floats) -> tuple[Floats, Floats]:
-        """Return the parts of query and key (part, token, dim) that writes make.
-
-        writes: (part, token, width).
-        """
+        """Return the parts of query and key (part, token, dim) that writes make."""
         entering = writes if self._after else self._run.moved(self._name, writes)
         query, key, _ = self._attention.moved_inputs(self._read, entering)
         return query[..., 0, :, :], key[..., 0, :, :]
@@ -294,10 +276,7 @@ def _writes(run: RecordedRun, layer: int) -> Iterator[tuple[Sequence[StreamPart]
 
 
 def _slopes(run: RecordedRun, layer: int, slope: Floats) -> dict[_Place, Floats]:
-    """Return the derivative of a number by the stream at each place before a layer.
-
-    slope: that by what enters the layer, (text, token, width), as are the results.
-    """
+    """Return a number's derivative (text, token, width) by the stream at each earlier place."""
     found = {_Place(layer): slope}
     for at in reversed(range(layer)):
         for place, norm in ((_Place(at, within=True), "feed_norm"), (_Place(at), "attention_norm")):

@@ -58,10 +58,7 @@ from attnviz.records import Floats, HeadKey, Input
 
 
 class TorchScoreSplitter(ScoreSplitter):
-    """Splits the attention scores of a transformers model.
-
-    model: as it was loaded. opened: the same model, as one whose heads can be observed.
-    """
+    """Splits the attention scores of a transformers model, given as loaded and ``opened``."""
 
     def __init__(self, name: str, model: PreTrainedModel, opened: PatchableModel) -> None:
         self._name, self._model, self._opened = name, model, opened
@@ -263,10 +260,7 @@ class _TrackedRun:
                 yield part, change
 
     def _targets(self, split: SplitScores, asked: AskedLink) -> dict[ReadSide, Tensor]:
-        """Return the leads (text,) as a function of each side, the other held.
-
-        The result is empty if they are not tracked.
-        """
+        """Return the leads (text,) by side, the other side held; empty if untracked."""
         towards = torch.tensor(split.coefficients(asked.key, asked.than))
         query, key = (self._read(side, asked.head[2]) for side in SIDES)
         if query is None or key is None:
@@ -278,11 +272,7 @@ class _TrackedRun:
         }
 
     def leads(self, split: SplitScores, asked: AskedLink) -> SideLeads | None:
-        """Return (text, part), for query and keys: what each part adds to a lead, from gradients.
-
-        Return None if the query or key vectors are not tracked, or if the parts of several texts
-        cannot be told apart: then they do not add up to each text's lead.
-        """
+        """Return (text, part) of each side from gradients; None if they do not add up."""
         found, texts = [], len(self._texts)
         for target in self._targets(split, asked).values():
             terms = [
@@ -298,11 +288,7 @@ class _TrackedRun:
         return (found[0], found[1]) if found else None
 
     def _sum_of(self, part: StreamPart, terms: Sequence[Tensor | None]) -> Tensor:
-        """Return the sum (text,) of a part's terms.
-
-        terms: of each leaf by token, and by head where it is of heads; None where it has no
-            influence.
-        """
+        """Return the sum (text,) of a part's terms by leaf, which are None without influence."""
         known = [term for at in self._leaves[part] if (term := terms[at]) is not None]
         own = [term if part.head is None else term[..., part.head] for term in known]
         device = own[0].device if own else None

@@ -24,10 +24,7 @@ from attnviz.records import Input, Kind, Tokens
 
 
 def inputs_of(texts: Sequence[Tokens], targets: Sequence[Tokens] = ()) -> list[Input]:
-    """Return the texts as inputs, with decoder texts if there are any.
-
-    Raises UsageError if the numbers of texts and targets differ.
-    """
+    """Return texts as inputs, with decoder texts if any; UsageError if their numbers differ."""
     if targets and len(targets) != len(texts):
         raise UsageError(f"expected a target for each of {len(texts)} texts, got {len(targets)}")
     pairs = zip_longest(texts, targets)
@@ -65,11 +62,7 @@ def open_patching(
     *,
     kind: Kind | None = None,
 ) -> Patching:
-    """Return an object that patches: it puts values of one prompt into a run of the other.
-
-    kind: the attention whose values are patched; None means the model's default. Raises UsageError
-    if these do not fit together, UnsupportedError for an architecture without patching.
-    """
+    """Return what puts values of one prompt into a run of the other; errors as ``open_scan``."""
     kind = kind_of(model, kind)
     if not pairs:
         raise UsageError("no prompts to patch: expected at least one pair")
@@ -84,11 +77,7 @@ _REPORTS = 10
 
 
 class Effects(NamedTuple):
-    """The cost of removing each single head, over one text: the result of ``removal_effects``.
-
-    metric: ``loss_delta`` in nats per token, or ``output_mse`` for a model without a loss.
-    values: by (layer, head).
-    """
+    """The cost of removing each (layer, head): ``loss_delta`` in nats, or ``output_mse``."""
 
     metric: Metric
     values: Mapping[Head, float]

@@ -100,10 +100,7 @@ class Scan:
     def scan(
         self, text: int, variants: Sequence[Variant], wanted: Sequence[int]
     ) -> Iterator[Scores]:
-        """Yield the effects of some ablations over one text, as many at a time as fit into memory.
-
-        text: its index. wanted: the indices of these ablations in ``variants``.
-        """
+        """Yield the effects of the ``wanted`` ablations over one text, as many as fit at a time."""
         runner, given = self._runner, self._inputs[text]
         for variant in variants:
             check_heads(runner.heads, variant.heads)
@@ -130,10 +127,7 @@ class Scan:
     def scan_all(
         self, wanted: Mapping[int, Sequence[int]], variants: Sequence[Variant]
     ) -> Iterator[Scores]:
-        """Yield the effects of some ablations, text by text.
-
-        wanted: for the index of each text the indices of its ablations in ``variants``.
-        """
+        """Yield the effects of ablations text by text: ``wanted`` has their indices for each."""
 
         def measured(text: int) -> Iterable[Scores]:
             return self.scan(text, variants, wanted[text])
@@ -144,10 +138,7 @@ class Scan:
             yield from chain.from_iterable(map(measured, wanted))
 
     def gradients(self) -> dict[tuple[int, int], float]:
-        """Return the gradient importance of each (layer, head) over all texts, in nats.
-
-        Raises UsageError for a model without a loss.
-        """
+        """Return each head's gradient importance over all texts, in nats; UsageError if no loss."""
         model = self._runner.in_torch()
         from attnviz.engine.gradient import gradient_importance  # torch only where needed
 
@@ -158,10 +149,7 @@ class Scan:
         return gradient_importance(model, self._inputs, replacements=replacements)
 
     def _outputs(self, whole: bool) -> Outputs:
-        """Return a function that runs a text and returns what its parts put out.
-
-        whole: True returns the outputs of feed-forward blocks in addition to those of heads.
-        """
+        """Return what runs a text and returns heads' outputs, or feed-forward blocks' as well."""
         runner = self._runner
         if not whole:
             return runner.outputs
@@ -318,11 +306,7 @@ def _scored(
 def _comparison(
     runner: Runner, read_out: Unembedding, label: int | None, asked: _Asked, rows: Array
 ) -> tuple[Comparison, NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return the compared predictions of a pass, where they have a loss, and where they count.
-
-    label: of a classifier, whose loss is measured; None for the one that it predicts.
-    rows: the projection's inputs (1 + ablation, position, width), those of the plain run first.
-    """
+    """Return the comparison of a pass, where it has a loss, and where it counts."""
     wanted: Sequence[int] = asked.wanted
     if runner.answers:
         flat = to_numpy(read_out.logits(rows.reshape(-1, rows.shape[-1])))
@@ -381,11 +365,7 @@ def _read(ends: Ends) -> Array:
 def _ends(
     plain: Ends, last: Ends, asked: Sequence[_Asked], given: Input, mask: int | None
 ) -> list[Array]:
-    """Return the projection's inputs (1 + ablation, width) that give the logits of answer and foil.
-
-    mask: the token id that hides a word, or None. A masked model answers at the text's own mask
-    token, otherwise in place of the last word.
-    """
+    """Return what the projection reads (1 + ablation, width) for the logits of answer and foil."""
     if asked[-1].given == given:
         return [_read(plain)[:, asked[-1].at[-1]]]
     holes = [at for at, token in enumerate(given.ids) if token == mask]
