@@ -72,10 +72,7 @@ class ModuleCall:
 
 @dataclass(frozen=True, eq=False)
 class ModuleRun:
-    """One observed run of a module: its attention, what it returned, and notes for the reader.
-
-    texts: the tensors among the module's arguments that are not masks, positions and the like.
-    """
+    """A run of a module: its attention, output and notes, and its arguments that are texts."""
 
     calls: tuple[ModuleCall, ...]
     output: Any
@@ -120,12 +117,7 @@ def run_without(
     *,
     mean: bool = False,
 ) -> Any:
-    """Return the output of a module whose given heads put out zeros, as after ``eval()``.
-
-    heads: as ``ModuleCall.heads`` names them. mean: they put out their mean over all texts and
-    queries of this run instead.
-    Raises UnsupportedError if the mean cannot be taken, because a product sums over the heads.
-    """
+    """Return a module's output with heads at zero, or their mean; UnsupportedError if none."""
     return _run(_plain(module), inputs, named, _Watch(removed=heads, mean=mean))
 
 
@@ -228,11 +220,7 @@ def _texts(module: nn.Module, args: Sequence[Any], named: Mapping[str, Any]) -> 
 
 
 class _Watch(TorchFunctionMode):
-    """What torch asks about each function: keeps attention weights, or removes heads.
-
-    text: the index of the text whose weights are kept. removed: the heads that put out zeros, or
-    their mean; None keeps weights instead.
-    """
+    """Keeps the attention weights of a text as torch asks about functions, or removes heads."""
 
     def __init__(
         self,
@@ -489,10 +477,7 @@ def _listed(given: Any) -> Sequence[Any]:
 
 
 def _mixes(name: str, equation: Any, at: int) -> bool:
-    """Return whether a product sums over the last axis of its operand ``at``, and keeps the others.
-
-    name: of the function. equation: that of ``einsum``.
-    """
+    """Return whether a product sums over the last axis of operand ``at``, and keeps the others."""
     if name != "einsum":
         return at == 0
     inputs, arrow, output = str(equation).replace(" ", "").partition("->")

@@ -91,11 +91,7 @@ class AttentionCall:
         return self._by(self.found.eager, self.additive_mask())
 
     def hiding(self, hidden: Tensor) -> Attended:
-        """Compute the call with some keys hidden: their attention scores are set to −inf.
-
-        Return the output and the attention weights. hidden: boolean (head, query, key), True for a
-        key that is hidden from the query. Raises UsageError if a query would see no key.
-        """
+        """Return the call with keys (head, query, key) hidden; UsageError if none is left."""
         mask, query = self.additive_mask(), self.inputs[0]
         if mask is None:
             mask = torch.zeros((), dtype=query.dtype, device=query.device)
@@ -181,11 +177,7 @@ class AttentionCall:
 
 @contextmanager
 def taking_calls(attend: Callable[[AttentionCall], Attended]) -> Iterator[None]:
-    """Answer the attention calls of this thread by a given function inside this context.
-
-    attend: receives each call, and returns the output and the attention weights that replace the
-        model's own.
-    """
+    """Answer this thread's attention calls by ``attend`` inside this context."""
     with answering(lambda found: partial(_attend, attend, found)):
         yield
 
@@ -229,12 +221,7 @@ class IncompleteError(Exception):
 
 
 class SoftmaxWatch(FunctionWatch):
-    """Hands every softmax over keys and every fused attention call to ``notice`` while active.
-
-    This is a base class. Its shape tells whether a softmax is over keys, or over experts, say.
-    batch: the number of texts. lengths: the numbers of tokens that an axis over queries or keys can
-        have.
-    """
+    """Hands softmaxes over keys and fused calls, told by their axes' lengths, to ``notice``."""
 
     def __init__(self, batch: int, lengths: Collection[int]) -> None:
         super().__init__()
@@ -242,10 +229,7 @@ class SoftmaxWatch(FunctionWatch):
 
     @abstractmethod
     def notice(self, scores: Sequence[int], compute: Compute) -> Tensor:
-        """Return the result of one softmax or fused attention call; a subclass may change it.
-
-        scores: the shape (..., query, key) of the softmax's input. compute: returns its result.
-        """
+        """Return a call's result, perhaps changed; scores: the shape (..., query, key)."""
 
     def call(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func is _FUSED:
@@ -284,10 +268,7 @@ FUSED_INPUTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", 
 
 
 def _hidden(named: dict[str, Any], hidden: Tensor) -> dict[str, Any]:
-    """Return the arguments of torch's fused attention with a mask that hides additional keys.
-
-    named: the arguments by name. hidden: boolean (..., query, key), True for a key to hide.
-    """
+    """Return fused attention's arguments with a mask that hides keys (..., query, key), too."""
     mask, visible = named.get("attn_mask"), ~hidden
     if named.get("is_causal"):
         visible = visible.tril()

@@ -44,10 +44,7 @@ def edited_call(call: AttentionCall, counter: CallCounter, inside: frozenset[Wha
 
 
 class OwnHookPoints(HookPoints):
-    """The attention calls of the library's own ``MultiHeadAttention`` modules under ``root``.
-
-    Modules must run once each, in order of registration. One registered twice is one layer.
-    """
+    """The calls of ``MultiHeadAttention`` modules under ``root``, each once, in their order."""
 
     def __init__(self, root: nn.Module) -> None:
         found = (module for module in root.modules() if isinstance(module, MultiHeadAttention))

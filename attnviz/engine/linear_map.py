@@ -96,10 +96,7 @@ def packed_layers(root: nn.Module) -> str:
 
 
 def require_rows_apart(root: Any) -> None:
-    """Raise UnsupportedError if a linear layer quantises the tokens of a text together.
-
-    Its output for a token then depends on all tokens. Layers of other libraries are tried for this.
-    """
+    """Raise UnsupportedError if a linear layer quantises a text's tokens together, as tried."""
     for module in _foreign(root):
         kind, (inputs, _) = type(module), linear_size(module) or (0, 0)
         device = next(iter(module.parameters()), root).device

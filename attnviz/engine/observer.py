@@ -125,10 +125,7 @@ class SumsReader(Protocol):
         """Return True if sums of this layer are wanted."""
 
     def sums(self, text: int, kind: Kind, layer: int, found: ReducedLayer) -> None:
-        """Take the sums over the rows of one layer's attention weights, and keep what is needed.
-
-        text: the index of the text in the batch. found: computes the sums that are asked of it.
-        """
+        """Take the sums over the rows of a layer's weights of one text, and keep what is needed."""
 
 
 def hand_over(

@@ -175,10 +175,7 @@ class OwnSums(FunctionWatch):
 
 
 def _noting(scores: _Scores, name: str, args: Any, kwargs: Any) -> _Scores:
-    """Return the scores after one more function, of this name, and with these arguments.
-
-    Raises IncompleteError for a function that is not known to leave attention a plain softmax.
-    """
+    """Return the scores after one more function; IncompleteError if it is not known."""
     if name in _SHAPING or (name == "dropout" and not (*args, False, False)[2]):
         return scores
     other = next(iter((*args[1:], *kwargs.values())), None)

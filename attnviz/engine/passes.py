@@ -106,11 +106,7 @@ class PlainCheck:
 
 @dataclass(frozen=True)
 class WatchedCall:
-    """An attention call of an observed pass, with the kind and the layer that it belongs to.
-
-    kind, layer: the kind and layer of the attention, as the model numbers layers.
-    check: compares the pass with a plain one.
-    """
+    """A call of an observed pass, its kind and layer, and its comparison with a plain pass."""
 
     kind: Kind
     layer: int

@@ -238,11 +238,7 @@ def shuffled_entropies(maps: Floats, times: int, seed: int = 0) -> Floats:
 
 
 class Activations(NamedTuple):
-    """The large activations of the states that enter one layer.
-
-    massive: the dimensions with a massive activation. large: for each activation of ``SINK_SIZE``
-    times the root mean square of its token or more its (token, dimension).
-    """
+    """The massive dimensions of a layer's states, and their (token, dimension) of ``SINK_SIZE``."""
 
     massive: frozenset[int]
     large: frozenset[tuple[int, int]]

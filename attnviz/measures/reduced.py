@@ -47,10 +47,7 @@ class Reduced(NamedTuple):
 
 
 class EqualGroups(NamedTuple):
-    """Groups of equal tokens, of about equal size. order: (group,), the index in ``Equals.ids``.
-
-    places: (group, number), their positions in growing order; −1 fills a shorter group up.
-    """
+    """Groups of equal tokens: their order, and places (group, number), filled up with −1."""
 
     order: Ints
     places: Ints
@@ -133,11 +130,7 @@ class Equals:
 
 
 class ReducedLayer(Protocol):
-    """The attention of one layer over one text, of which a backend computes sums.
-
-    heads: how many there are. first, past: (query,), each query sees the keys ``first`` ≤ key <
-    ``past``.
-    """
+    """A layer's attention over a text, of which sums are computed; ``first`` ≤ keys < ``past``."""
 
     @property
     def heads(self) -> int: ...
@@ -147,11 +140,7 @@ class ReducedLayer(Protocol):
     def past(self) -> Ints: ...
 
     def parts(self, numbers: int) -> Iterator[tuple[Sequence[int], ReducedLayer]]:
-        """Yield the indices of some heads and the layer of these alone, until all have come.
-
-        numbers: how many are kept of each row of a head. They fill a fixed memory at most, or more
-        if a single head needs more.
-        """
+        """Yield some heads and their layer, until all came; ``numbers`` are kept of each row."""
 
     def reduced(
         self,
@@ -181,10 +170,7 @@ class ReducedLayer(Protocol):
         """Return the weight (head, query) of each query on one key. keys: (query,), all seen."""
 
     def sources(self, shares: Weights) -> Weights:
-        """Return (row, key): Σᵢ shares[row, i]·Ā[i, key], where Ā is attention averaged over heads.
-
-        shares: (row, query), rows of numbers to be passed from the queries back to their keys.
-        """
+        """Return Σᵢ shares[row, i]·Ā[i, key] (row, key), where Ā averages the heads."""
 
 
 class _Ranges:
@@ -264,10 +250,7 @@ class EvenRows(_Ranges):
 
     @cached_property
     def has_equal(self) -> tuple[Bools, Bools]:
-        """Return masks (order, query): whether each query sees an earlier token that equals it.
-
-        The second mask is whether it sees the token after such a one, other than itself.
-        """
+        """Return masks (order, query): queries that see an equal token, or the one after it."""
         nearest = latest = self.equals.latest
         own = nearest == self.queries - 1  # what follows the token just before is the query itself
         before = np.where(own, np.take_along_axis(latest, np.maximum(latest, 0), 1), nearest)

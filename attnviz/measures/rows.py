@@ -210,11 +210,7 @@ class EqualRows(AttentionRows, Protocol):
     """Rows of attention that also know which tokens of the text are equal."""
 
     def on_equal(self, after: int) -> Rows:
-        """Return each row's weight on earlier tokens that equal its own, and which rows have some.
-
-        The values are (..., orders, rows), for each order of the tokens. after: 0, or 1 for the
-        tokens that follow the equal ones.
-        """
+        """Return rows' weight (..., orders, rows) on earlier equal tokens, or those ``after``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -381,10 +377,7 @@ def _first_rows(block: AttentionRows) -> Rows:
 
 
 def _local_rows(block: AttentionRows) -> Rows:
-    """Return each row's weight on the keys at most ``NEAR`` tokens away.
-
-    Rows that see no other key do not count: all of their weight is there.
-    """
+    """Return rows' weight on keys at most ``NEAR`` away, if they see others, too."""
     ahead = 0 if block.text.attention.causal else NEAR
     values, seen = block.at(block.queries - NEAR)
     near = seen.astype(np.int64)

@@ -78,11 +78,7 @@ def sink_weights(weights: Floats, queries: Bools, keys: Bools) -> Floats:
 
 
 def resting_weight(record: AttentionRecord) -> float:
-    """Return the weight on the attention sink above which a head counts as resting on it.
-
-    It is the larger of ``SINK_WEIGHT`` and twice the weight of uniform attention in the layer with
-    the largest such weight; 1 if there is no sink.
-    """
+    """Return the sink's weight above which a head rests on it: also twice uniform; 1 without."""
     queries, keys = sink_of(record)
     if not keys.any() or queries.all():
         return 1.0

@@ -294,10 +294,7 @@ def _repeats(text: _Text, heads: Container[tuple[int, int]]) -> list[Telling]:
 
 
 def _labelled(text: _Text, known: Mapping[tuple[int, int], str]) -> list[Telling]:
-    """Return for each head with a label about two words its strongest such link here.
-
-    A pronoun with a clear link comes before a verb, and a word further away before the neighbour.
-    """
+    """Return the strongest link of each head with a label of two words: pronouns, then far ones."""
     pronouns = [at for at, asks in enumerate(text.pronouns) if asks]
     verbs = [at for at, asks in enumerate(text.verbs) if asks]
     subjects = [word.lower() in _SUBJECTS for word in text.texts]

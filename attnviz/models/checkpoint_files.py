@@ -80,11 +80,7 @@ class PickleError(LoadError):
 
 
 def local_directory(name: str, revision: str | None) -> Path | None:
-    """Return the path of ``name`` if it is a directory, else None.
-
-    For a directory of sentence-transformers it is the transformer's in it, ``0_Transformer``, say.
-    Raises LoadError if it may not be read, UsageError for a revision of a directory.
-    """
+    """Return ``name`` as a directory, or the transformer's in it, ``0_Transformer``; or None."""
     path = os.path.expanduser(name)
     if not os.path.isdir(path):
         return None

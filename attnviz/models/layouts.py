@@ -176,10 +176,7 @@ def _parts(
     boxes: Sequence[Box],
     runs: Sequence[int],
 ) -> Iterator[TokenLayout]:
-    """Yield the layouts of the image tokens, in their order in the prompt.
-
-    runs: the lengths of the runs of image tokens in the prompt.
-    """
+    """Yield the layouts of the image tokens, which stand in runs of some lengths in the prompt."""
     tower = config.vision_config
     high, wide = _pair(tower.patch_size)
     merge = getattr(config, "spatial_merge_size", None) or getattr(tower, "spatial_merge_size", 1)
@@ -223,11 +220,7 @@ def _parts(
 def _tiled(
     picture: int, tiles: tuple[int, int], cells: tuple[int, int], box: Box
 ) -> Iterator[TokenLayout]:
-    """Yield the tiles of a picture as one grid, tile by tile, then its overview.
-
-    tiles: their rows and columns, of 0 for a picture that is not cut. cells: the rows and columns
-    of the tokens of a tile.
-    """
+    """Yield a picture's tiles as one grid (rows, columns), tile by tile, then its overview."""
     if prod(tiles):
         down, across = np.indices(tiles).reshape(2, -1, 1)
         _, _, row, column = _raster(*cells)

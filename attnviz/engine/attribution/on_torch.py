@@ -338,10 +338,7 @@ def _of_layer(parts: Sequence[Part], layer: int) -> tuple[float, float]:
 def _columns(
     others: Sequence[nn.Module], down: nn.Module, seen: Outputs, shape: torch.Size, call: int
 ) -> Iterator[Tensor]:
-    """Yield what the other matrices of a block put out, as (token, neuron); of a joint one halves.
-
-    call: which call of the modules is that of the layer, where several layers share them.
-    """
+    """Yield what a block's other matrices put out, (token, neuron); of a joint one halves."""
     for module in others:
         outputs = seen.of.get(id(module), ())
         if module is down or call >= len(outputs):
