@@ -2,21 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from attnviz.engine.backend import backend_of
 from attnviz.engine.known_labels import by_label
 from attnviz.engine.observer import KeepWeights, no_numbers
-from attnviz.engine.segments import reading_segments
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
 from attnviz.models.memory import require_room
 from attnviz.models.model import Model, TwoStackModel, TwoTextModel
+from attnviz.models.stack_model import StackModel
 from attnviz.progress import UNWATCHED, Advance, share_read
 from attnviz.records import AttentionRecord, Input, Kind, LayerWeights, Tokens
+
+
+@contextmanager
+def reading_segments(model: Model, tokens: Tokens) -> Iterator[None]:
+    """Let BERT tell the two texts of ``tokens`` apart inside this context, or their beginning."""
+    if not tokens.segments:
+        yield
+    elif isinstance(model, StackModel):
+        stack, before = model.stack, model.stack.segments
+        stack.segments = np.asarray(tokens.ids), np.asarray(tokens.segments)
+        try:
+            yield
+        finally:
+            stack.segments = before
+    else:
+        with _in_torch(model, tokens):
+            yield
+
+
+@contextmanager
+def _in_torch(model: Any, tokens: Tokens) -> Iterator[None]:
+    import torch
+
+    from attnviz.engine.hook_points import hooked
+
+    trunk = model.model.base_model
+    ids, segments = (torch.tensor(each) for each in (tokens.ids, tokens.segments))
+
+    def told(module: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        read = options.get("input_ids", args[0] if args else None)
+        if (
+            read is None
+            or read.shape[-1] > len(ids)
+            or not (read.cpu() == ids[: read.shape[-1]]).all()
+        ):
+            return None
+        types = segments[: read.shape[-1]].to(read.device).expand_as(read)
+        return args, options | {"token_type_ids": types}
+
+    if "token_type_ids" not in inspect.signature(trunk.forward).parameters:
+        yield
+        return
+    with hooked(trunk.register_forward_pre_hook(told, with_kwargs=True)):
+        yield
+
 
 _ROUNDING = 0.02
 """How far the sum of a row of 16-bit weights may be from one by rounding alone."""

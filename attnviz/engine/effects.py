@@ -105,7 +105,6 @@ class ScanOptions:
     mode: what replaces the output of an ablated head. positions: which predictions count; ``last``
         counts the prediction after the text, and the loss of the text's last token.
     pair: the ids of answer token and foil token for ``logit_diff``, or None.
-    per_position: True uses a separate mean for each position; only for the mode ``mean``.
     draws: for ``resample``, how many other texts replace each text's values, one after the other.
     seed: of the draws and of the control's random directions. control: True measures a random
         baseline: it removes a random direction of equal norm in place of each ablation.
@@ -119,7 +118,6 @@ class ScanOptions:
     mode: Mode = "zero"
     positions: Positions = "all"
     pair: tuple[int, int] | None = None
-    per_position: bool = False
     draws: int = 1
     seed: int = 0
     control: bool = False

@@ -129,19 +129,16 @@ def plan_pass(
     model: PreTrainedModel,
     wanted: Collection[Kind],
     input_ids: Tensor,
-    attention_mask: Tensor | None = None,
     decoder_input_ids: Tensor | None = None,
 ) -> ForwardPass:
     """Return the plan of a run of the smallest part that computes the wanted attention.
 
-    That is the trunk without its language-model head, or only the encoder. input_ids,
-    attention_mask, decoder_input_ids: (text, token). Raises UnsupportedError for a model that does
-    not take token ids, UsageError if decoder or cross attention is wanted without a decoder text.
+    That is the trunk without its language-model head, or only the encoder. The ids: (text, token).
+    Raises UnsupportedError for a model that does not take token ids, UsageError if decoder or cross
+    attention is wanted without a decoder text.
     """
     require_token_ids(model)
     inputs = {_SOURCE: input_ids.to(device_of(model))}
-    if attention_mask is not None:
-        inputs["attention_mask"] = attention_mask.to(device_of(model))
     kinds = frozenset(wanted)
     # The encoder of an encoder–decoder may be opened alone, with the config of the whole.
     both = model.config.is_encoder_decoder and _TARGET in _parameters(model)

@@ -132,7 +132,7 @@ def observe_torch(
 def read_sums(model: TransformersModel, reader: SumsReader, inputs: Sequence[Input]) -> None:
     """Run a transformers model over inputs of one length; see ``Backend.read_sums``."""
     kinds, (ids, target_ids) = wanted_kinds(reader, model.model), _tensors(inputs)
-    read_sums_of(model, plan_pass(model.model, kinds, ids, None, target_ids), reader)
+    read_sums_of(model, plan_pass(model.model, kinds, ids, target_ids), reader)
 
 
 @torch.inference_mode()

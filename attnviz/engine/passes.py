@@ -50,15 +50,13 @@ class PlainCheck:
     This is done once for each model, way of observing and length class. forward: the pass. way: how
     it is observed.
     exact: True if the pass takes the model's own steps, so that it ends in the same bits.
-    Texts with padding are not compared, because their padded rows differ without meaning.
     """
 
     def __init__(self, forward: ForwardPass, way: str, *, exact: bool = True) -> None:
         self._forward = forward
         self._place = (forward.kinds, way, length_class(max(forward.lengths)))
         known = _known.setdefault(forward.model, set())
-        padded = "attention_mask" in forward.inputs
-        self._is_due = forward.compare and not padded and self._place not in known
+        self._is_due = forward.compare and self._place not in known
         self._exact = exact
         self._plain: Tensor | None = None
 
@@ -243,7 +241,7 @@ def _cross_attention(forward: ForwardPass) -> dict[int, bool]:
         cross[id(call.module)] = call.inputs[1].shape[-2] == 2
         return call.own()
 
-    first = {name: ids[:1, :1] for name, ids in forward.inputs.items() if name != "attention_mask"}
+    first = {name: ids[:1, :1] for name, ids in forward.inputs.items()}
     first["input_ids"] = first["input_ids"].repeat(1, 2)
     with taking_calls(attend):
         replace(forward, inputs=first).run()

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from attnviz.engine.backend import backend_of
-from attnviz.engine.capture import Choice, capture, kind_of, target_tokens
+from attnviz.engine.capture import Choice, capture, kind_of, reading_segments, target_tokens
 from attnviz.engine.head_run import Run
 from attnviz.engine.observer import BLOCK_CELLS, Held, Observer, SumsReader
-from attnviz.engine.segments import reading_segments
 from attnviz.errors import UsageError
 from attnviz.measures.reduced import ReducedLayer
 from attnviz.models.model import Model, TwoStackModel, random_copies

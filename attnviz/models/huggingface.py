@@ -26,7 +26,6 @@ from transformers.utils import logging as _untyped_logging
 from attnviz.errors import LoadError, UnsupportedError
 from attnviz.models import checkpoint_files as files
 from attnviz.models.adapters import LoraAdapter
-from attnviz.models.architecture import read_shape
 from attnviz.models.attention_interface import without_choices
 from attnviz.models.growth import check_files
 from attnviz.models.hub import Progress, find_checkpoint
@@ -49,6 +48,7 @@ from attnviz.models.stored_tensors import StoredTensors
 from attnviz.models.third_party import quietly, third_party, tokenizing
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.models.vision import PIXELS, picture_model
+from attnviz.models.whole import read_shape
 from attnviz.ranks import size
 from attnviz.reading import read_json
 from attnviz.records import NO_PREDICTIONS

@@ -6,7 +6,7 @@ from torch import nn
 
 from attnviz.draw.values import model_facts, model_of
 from attnviz.errors import UnsupportedError
-from attnviz.models.architecture import HeadCounts, context_length, read_shape, text_config
+from attnviz.models.whole import HeadCounts, context_length, read_shape, text_config
 from attnviz.records import ModelInfo
 
 

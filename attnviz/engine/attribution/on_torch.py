@@ -30,9 +30,8 @@ from attnviz.engine.attribution.followed_run import (
     parts_of,
     tolerance_of,
 )
-from attnviz.engine.attribution.lens import LensReading
+from attnviz.engine.attribution.lens import LensReading, NeuronReading
 from attnviz.engine.attribution.lens_on_torch import lens_of_answer, torch_lens
-from attnviz.engine.attribution.neurons import NeuronReading
 from attnviz.engine.attribution.own_scores import wide_arrays
 from attnviz.engine.attribution.parts import AskedLogit, Attribution, Attributor, Part, place_of
 from attnviz.engine.device_sizes import widest

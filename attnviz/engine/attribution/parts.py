@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from attnviz.engine.attribution.lens import LensReading
-    from attnviz.engine.attribution.neurons import NeuronReading
+    from attnviz.engine.attribution.lens import LensReading, NeuronReading
     from attnviz.engine.likely import AnswerSpan
 
 ONE_TOKEN_BATCH = 64

@@ -11,13 +11,12 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from attnviz.engine.backend import backend_of
-from attnviz.engine.capture import Asked, kind_of
+from attnviz.engine.capture import Asked, kind_of, reading_segments
 from attnviz.engine.effects import Metric, ScanOptions, Variant
 from attnviz.engine.head_run import Head
 from attnviz.engine.patching import Pair, PatchOptions
 from attnviz.engine.scan.patching import Patching as Patching
 from attnviz.engine.scan.scan import Scan as Scan
-from attnviz.engine.segments import reading_segments
 from attnviz.errors import UsageError
 from attnviz.models.model import Model, require_number
 from attnviz.records import Input, Kind, Tokens

@@ -17,12 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.attention.functional import Array, namespace
-from attnviz.engine.ablation import Outputs, mean_outputs, resampled
 from attnviz.engine.device_sizes import sizes_of
 from attnviz.engine.effects import Metric, Positions, ScanOptions, Scores, Variant
 from attnviz.engine.likely import no_foil
 from attnviz.engine.observer import to_numpy
-from attnviz.engine.replacing import Held, Replace
+from attnviz.engine.replacing import Held, Outputs, Replace, mean_outputs, resampled
 from attnviz.engine.scan.runner import ENDING, ChangedRuns, Ends, Runner, require_two, words_to_mask
 from attnviz.engine.scan.unembedding import Comparison, Unembedding, compared_answers, wide
 from attnviz.engine.selection import check_heads
@@ -160,8 +159,8 @@ class Scan:
 
         return outputs
 
-    def _means(self, outputs: Outputs, tokens: int | None = None) -> Held:
-        return mean_outputs(outputs, self._runner.kind, self._references, tokens)
+    def _means(self, outputs: Outputs) -> Held:
+        return mean_outputs(outputs, self._runner.kind, self._references)
 
     def _replacements(self, given: Input, outputs: Outputs, whole: bool) -> Sequence[Held | None]:
         options, runner = self._options, self._runner
@@ -183,10 +182,6 @@ class Scan:
             if fitted and note not in self.notes:
                 self.notes.append(note)
             return draws
-        if options.per_position:
-            # The text's own length decides which positions are needed.
-            by_decoder = runner.kind in ("decoder", "cross")
-            return [self._means(outputs, len(given.predicted if by_decoder else given.ids))]
         if whole not in self._mean:
             self._mean[whole] = self._means(outputs)
         return [self._mean[whole]]

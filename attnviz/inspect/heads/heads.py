@@ -17,11 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.engine.backend import backend_of
-from attnviz.engine.capture import Choice, asked, attention_kind, capture_text, encoded
+from attnviz.engine.capture import (
+    Choice,
+    asked,
+    attention_kind,
+    capture_text,
+    encoded,
+    reading_segments,
+)
 from attnviz.engine.device_sizes import sizes
 from attnviz.engine.known_labels import known_labels
 from attnviz.engine.observer import notes_of_runs, sums_or_maps
-from attnviz.engine.segments import reading_segments
 from attnviz.engine.selection import choose_heads
 from attnviz.engine.text_pass import TextReader, vectors_of
 from attnviz.errors import UsageError
