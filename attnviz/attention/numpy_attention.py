@@ -149,10 +149,8 @@ class NumpyAttention:
     ) -> NumpyAttention:
         """Return self-attention with random float32 parameters: Xavier-uniform, biases zero.
 
-        Each weight (out, in) is drawn from ±√(6 / (in + out)) (Glorot & Bengio 2010), in the order
-        query, key, value, output, on every machine the same. The vectors of additive scores, layers
-        from head_dim to one, are drawn last, so that a seed gives the same projections for every
-        score.
+        Weights (out, in) are drawn from ±√(6 / (in + out)) (Glorot & Bengio 2010), the same on
+        every machine: query, key, value, output, then the vectors of additive scores.
         """
         shape = AttentionShape.of(d_model, heads, kv_heads, head_dim)
         generator = np.random.default_rng(seed)

@@ -79,12 +79,10 @@ class StackShape:
 
 
 class LayerTrace(NamedTuple):
-    """The additions of one layer to the residual over one text.
+    """The additions of one layer over a text: stored weights, and fed, (token, width).
 
-    weights: the attention weights that were stored. values: (head, key, value_dim), one for each
-        query head.
-    output: the output projection by head (width, head, value_dim). bias: its bias (width,) or None.
-    fed: the output of the feed-forward, (token, width).
+    values: (head, key, value_dim). output: the projection (width, head, value_dim). bias: (width,)
+    or None.
     """
 
     weights: Floats
@@ -231,12 +229,10 @@ class NumpyStack:
     def direction(
         self, residual: Floats, answer: int, foil: int | None
     ) -> tuple[Floats, float | None]:
-        """Return the direction in the final residual that gives logit(answer) − logit(foil).
+        """Return the direction (token, width) in the final residual of logit(answer) − logit(foil).
 
-        residual: (token, width). foil: None for the logit of the answer alone.
-        The product of direction (token, width) and residual, plus the returned number, is each
-        token's logit difference, with the final norm's scale held fixed. The number is None if
-        neither the final norm nor the unembedding has a bias.
+        Its product with the residual, plus the returned number, is the difference, the final norm's
+        scale held. The number is None without a bias; foil: None for the answer's logit alone.
         """
         row, bias = _unembedding_row(self.tensors, answer)
         if foil is not None:

@@ -154,12 +154,10 @@ def grown(small: TorchDecoder, config: DecoderConfig) -> TorchDecoder:
 
 @dataclass(frozen=True)
 class _Block:
-    """The position of a small decoder's parameter in the larger decoder's parameter.
+    """Where a small decoder's parameter is in the larger one, multiplied by ``factor``.
 
-    axes: target rows and columns. factor: multiplies the copied numbers.
-    writes: whether its output goes to the residual stream, so that new entries are zero.
-    emptied: whether new entries are zero in layers that the small decoder has.
-    norm: whether new entries are ``factor`` too.
+    axes: target rows and columns. New entries are zero if it writes to the residual stream, or in
+    layers of the small decoder if ``emptied``; ``factor`` in a norm.
     """
 
     axes: tuple[Sequence[int], ...]

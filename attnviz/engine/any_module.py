@@ -53,12 +53,9 @@ _NARROW = 3e-2
 class ModuleCall:
     """The attention of one call of a module, over one text of its batch.
 
-    name: the path of the module from the whole, such as ``layers.0.self_attn``; of a second call of
-        the same module ``layers.0.self_attn (2)``.
-    cross: whether the keys are of another input than the queries.
-    weights: (head, query, key), float32 or float64. texts: the number of texts in the batch.
-    head_dim: of the values. source: the input of the module that attends, while it runs.
-    heads: for each head the number of the call, and of the head in it, by which it is removed.
+    name: its path, with a number from the second call on. cross: whether keys are of another input.
+    weights: (head, query, key). texts: of the batch. source: the input of the module that attends.
+    heads: for each the number of the call and of the head, by which it is removed.
     """
 
     name: str
@@ -85,11 +82,8 @@ def observe_module(
 ) -> ModuleRun:
     """Run a module once as after ``eval()``, and return the attention weights of all its heads.
 
-    inputs, named: the module's arguments. text: the index in the batch of the text that is kept.
-    The weights of each call are checked: with the values they give the output of the call.
-
-    Raises UnsupportedError if the module calls no attention, or its weights do not give its output;
-    UsageError if the batch has no such text. Errors of the module itself pass.
+    text: the index in the batch of the text that is kept. Raises UnsupportedError if the module
+    calls no attention, or weights and values do not give its output; UsageError for another text.
     """
     module, watch = _plain(module), _Watch(text)
     output = _run(module, inputs, named, watch)

@@ -41,11 +41,8 @@ instead of the weights."""
 class AttentionCall:
     """One call of an attention function that transformers makes, with ways to answer it.
 
-    module: the attention module that calls. mask: what the model passes as the attention mask.
-    inputs: queries, keys and values (batch, heads, token, dim), of the heads of this process.
-    options: the remaining keyword arguments. found: the functions that could answer the call.
-    split: how the heads are split over processes; None if all of them are here. All other tensors
-        of a call are of all heads.
+    inputs: queries, keys and values (batch, heads, token, dim) of this process's heads, which
+    ``split`` joins to all; None if they are. found: the functions that could answer the call.
     """
 
     module: nn.Module
@@ -345,12 +342,11 @@ _PLAIN = ("eager", "sdpa", None)
 
 @contextmanager
 def borrowed(model: PreTrainedModel, implementation: str | None = None) -> Iterator[None]:
-    """Set all modules to evaluation mode and all configs to one attention implementation.
+    """Set modules to evaluation mode and configs to one attention implementation in this context.
 
-    This holds inside the context. implementation: its name; None keeps each config's own
-    implementation if it is eager or sdpa, and otherwise sets eager. Experts in float64 run one by
-    one, because grouped matrix products lack that type. At exit, also after an exception, configs
-    and modules are as they were.
+    implementation: its name; None keeps eager and sdpa, and sets eager otherwise. Experts in
+    float64 run one by one: grouped products lack that type. All is put back, also after an
+    exception.
     """
     modules, configs = list(model.modules()), _configs(model)
     with ExitStack() as held:

@@ -67,10 +67,9 @@ class Backend(Protocol):
     ) -> None:
         """Run the model once over inputs of one length; hand attention weights to ``observer``.
 
-        cells: the most weights in a block that is handed over; None hands over whole matrices.
-        held: whether torch stores blocks or whole matrices of a layer; NumPy always takes blocks.
-        Raises UsageError if whole matrices are needed and do not fit into memory, UnsupportedError
-        if this attention cannot be computed in blocks.
+        cells: the most weights in a block; None hands over whole matrices. held: what torch stores
+        of a layer. Raises UsageError if matrices do not fit the memory, UnsupportedError if there
+        are no blocks.
         """
 
     def read_sums(self, reader: SumsReader, inputs: Sequence[Input]) -> None:

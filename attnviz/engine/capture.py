@@ -81,12 +81,9 @@ _TARGET_TOKENS = 64
 class Choice:
     """A choice of heads of a model's attention over a text, as typed by a person.
 
-    layers, heads: as typed after ``--layer`` and ``--head``, numbered from ``index_base``.
-    kind, target: the kind of attention and the second text, of an encoder–decoder or of two texts;
-        None takes the model's default.
-    truncate: True cuts a text that is longer than the model's context; otherwise it is refused.
-    no_known_labels: True leaves out labels of heads that were measured before.
-    encode: returns the text's tokens with their regions; None takes the model's own ``encode``.
+    layers, heads: as after ``--layer`` and ``--head``, from ``index_base`` on. kind, target: the
+    kind of attention and the second text; None takes the model's default. truncate: False refuses a
+    text beyond the context. encode: returns tokens with regions; None is the model's own.
     """
 
     layers: str | None = None
@@ -184,12 +181,10 @@ def kind_of(model: Model, kind: Kind | None, *more: Kind) -> Kind:
 
 
 def encoded(model: Model, text: str, truncate: bool | None, encode: Encode | None = None) -> Tokens:
-    """Return the tokens of ``text``.
+    """Return the tokens of ``text``, by ``encode`` or the model's own.
 
-    truncate: True cuts the text at the model's context; None (no cut) leaves the hint at
-        ``--truncate`` out of the error.
-    encode: tokenizes the text in place of the model's own ``encode``; None takes the model's.
-    Raises UsageError if there are no tokens or, without truncation, more than the context allows.
+    truncate: True cuts the text at the model's context; None leaves ``--truncate`` out of the
+    error. Raises UsageError if there are no tokens or too many.
     """
     read = encode or model.encode
     tokens = read(text, None)
@@ -273,12 +268,9 @@ def capture(
 ) -> AttentionRecord:
     """Return the record of the attention of ``model`` over ``tokens``.
 
-    kind: one of ``model.kinds``, or ``cross`` of a ``TwoTextModel``. target: the tokens of the
-    decoder or of the queries; required for ``decoder`` and ``cross``. heads: the heads to record of
-    each layer; None records all. advance: is called with the share of the layers that is read.
-
-    Raises UnsupportedError if the architecture's attention cannot be observed, UsageError if no
-    chosen layer has a chosen head.
+    kind: one of ``model.kinds``, or ``cross``. target: of the decoder or the queries. heads: by
+    layer; None for all. advance: gets the share that is read. Raises UnsupportedError if attention
+    cannot be observed, UsageError if no layer has a chosen head.
     """
     wanted = range(model.info.layers) if heads is None else sorted(heads)
     keep = KeepWeights(kind, heads, lambda layer: advance(share_read(layer, wanted)))

@@ -46,13 +46,9 @@ _uncached: WeakSet[nn.Module] = WeakSet()
 class ForwardPass:
     """A planned run of a transformers model over one batch of texts.
 
-    model: the whole model, in evaluation mode. module: the part of it that runs. inputs: its
-        arguments: ``input_ids`` (batch, token) and, of an encoder–decoder, ``decoder_input_ids``.
-    kinds: the kinds of attention that it computes. wanted: those of them that are requested.
-    compare: True if the observed pass may first be compared with a plain pass.
-    cached: True runs with a cache of keys and values if the model has one.
-    logits: True lets the vocabulary projection see every token, otherwise only one; or the
-        positions of the tokens that it sees.
+    module: the part that runs on ``inputs`` (batch, token) and computes ``kinds`` of attention,
+    some of them wanted. compare: whether a plain pass may come first. logits: the tokens that the
+    vocabulary projection sees: all, positions, or False for one.
     """
 
     model: PreTrainedModel
@@ -85,10 +81,8 @@ class ForwardPass:
     def run(self, **options: Any) -> Any:
         """Return the module's output for ``self.inputs``, in the module's own form.
 
-        The vocabulary projection computes one token's logits, unless ``self.logits`` says more.
-        options: further keyword arguments of the call; those that the module's signature lacks are
-            left out. The key/value cache stays on: without it the same numbers are laid out
-            differently in memory, and matrix products of another layout round differently.
+        options: further keywords, without those that it lacks. The cache stays on: without it
+        numbers lie otherwise in memory, and products round differently.
         """
         if not self.cached or self.module in _uncached:
             options |= {"use_cache": False}
@@ -215,11 +209,9 @@ def not_its_own(model: nn.Module, why: str) -> UnsupportedError:
 def ends_alike(module: nn.Module, found: Tensor, plain: Tensor, *, exact: bool) -> bool:
     """Return True if two passes of ``module`` over one text end in the same hidden states.
 
-    found, plain: the hidden states of the observed and of the plain pass. exact: True compares bit
-    for bit, at least on a CPU; elsewhere sums change their order from run to run. Otherwise at
-    least half of the tokens must agree up to rounding; a router may send single tokens to other
-    experts for the last bit of a number. Tokens that are not finite in ``found`` are left out:
-    functions overflow at different places, and such numbers are never shown.
+    exact: True compares bits, at least on a CPU. Otherwise half of the tokens must agree up to
+    rounding: a router may send single ones elsewhere. Tokens not finite in ``found`` are never
+    shown, and left out.
     """
     if found.shape != plain.shape:
         return False

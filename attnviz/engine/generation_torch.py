@@ -67,10 +67,8 @@ def open_reader(
 ) -> Reader:
     """Return a reader, which runs a torch model on a text that grows token by token.
 
-    open_heads: the method of ``Backend``; it is used if cached steps cannot be observed. tokens:
-    what an encoder runs on. begun: the first tokens of the text. removed: the heads whose outputs
-    are set to zero. Raises UnsupportedError if the model does not predict the next token or its
-    attention cannot be observed, UsageError for heads that do not exist.
+    open_heads: of ``Backend``, if cached steps cannot be observed. tokens: of an encoder. Raises
+    UnsupportedError without next tokens or attention, UsageError for heads that do not exist.
     """
     source = None if kind == "self" else tokens
     given, whole = _input(source, begun.ids), model.model

@@ -37,11 +37,9 @@ def gradient_importance(
 ) -> dict[tuple[int, int], float]:
     """Return the gradient importance |∂loss/∂ξ| of each (layer, head), in nats per token.
 
-    ξ is a gate: a number that multiplies the head's output and is 1 in the model. replacements: the
-    outputs that a gate of zero would put in the head's place; None means zero. on_progress: called
-    with the number of texts done and their total. enough: called after each text; True skips the
-    remaining texts. The model's state is restored. Raises UsageError if it has no language-model
-    head, or a text is too short for a loss.
+    ξ, a gate, multiplies the head's output and is 1 in the model. replacements: the outputs at a
+    gate of zero; None means zero. enough: called after each text; True ends. Raises UsageError
+    without a loss.
     """
     if model.head is None:
         raise UsageError("this model has no language-model head: there is no loss to differentiate")

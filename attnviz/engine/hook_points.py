@@ -25,12 +25,10 @@ from attnviz.records import Floats, Input, Kind
 
 @dataclass(frozen=True)
 class HookedCall:
-    """One attention call of a forward pass, and which of its tensors is observed or edited.
+    """One attention call of a pass, and which of its tensors is observed or edited.
 
-    kind, layer: the kind and layer of the attention, as ``observe_transformers`` numbers them.
-    module: the module in which the tensor is found. heads: their number.
-    dim: the width of one head's output.
-    what: the name of the tensor; one without heads counts as one head.
+    module: where the tensor is found. dim: of one head's output. what: the tensor; one without
+    heads counts as one head.
     """
 
     kind: Kind
@@ -51,10 +49,8 @@ class Intervention(Protocol):
     def edit(self, number: int, point: HookedCall, outputs: Tensor) -> Tensor:
         """Return the outputs (batch, token, head, dim) that the model continues with.
 
-        number: the index of the attention call in the pass. point: the call itself.
-        outputs: may be changed in place. If ``intervening`` was given ``inside``, these tensors
-            come too and must not be changed in place; ``point.what`` says which: queries, keys and
-            values (batch, token, head, dim), attention patterns (batch, query, head, key).
+        number: of the call in the pass. Outputs may be changed in place; tensors ``inside``, which
+        ``point.what`` names, may not: patterns are (batch, query, head, key).
         """
 
 

@@ -123,10 +123,8 @@ def _plain_places(given: Input) -> tuple[int, ...]:
 def place_of_label(model: PatchableModel, given: Input, position: int | None) -> int:
     """Return the index of the token whose label is read; the model has labels.
 
-    position: as typed, negative from the end; by default the token that the model pools, or, where
-        each token has a label, the last one that is not special.
-    Raises UsageError for a position that does not exist or has no label, UnsupportedError if the
-    label of a text is read from several tokens.
+    position: as typed; by default the pooled token, or the last plain one. Raises UsageError for a
+    position without a label, UnsupportedError if the label is read from several tokens.
     """
     tokens = len(given.text)
     if position is not None and not -tokens <= position < tokens:

@@ -32,10 +32,8 @@ _NUMBER = re.compile(r"\.(\d+)\.")
 def find_output_projections(model: TransformersModel) -> dict[int, OutputProjection]:
     """Return the output projection of each layer of the model's default kind of attention.
 
-    The model's state is restored. Layers are numbered as the model numbers them; a module that
-    serves several layers is returned for each.
-
-    Raises UnsupportedError if a layer has no linear map as wide as its heads together.
+    A module that serves several layers is returned for each. Raises UnsupportedError if a layer has
+    no linear map as wide as its heads together.
     """
     whole = model.model
     ids = torch.arange(_LENGTH)[None] % embedding_rows(whole)

@@ -283,12 +283,10 @@ def mean_outputs(outputs: Outputs, kind: Kind, inputs: Sequence[Input]) -> Held:
 def resampled(
     outputs: Outputs, kind: Kind, given: Input, others: Sequence[Input], *, draws: int, seed: int
 ) -> tuple[list[Held], bool]:
-    """Return the heads' outputs over up to ``draws`` of the other texts, drawn without repetition.
+    """Return heads' outputs over up to ``draws`` other texts, drawn without repetition.
 
-    The second value is True if a longer text was cut to the length of ``given`` or a shorter one
-    was left out. Raises UsageError if no text other than ``given`` is at least as long. outputs:
-    runs the model over one text. kind: the kind of attention whose heads these are. others: the
-    texts to draw from, which may contain ``given``. draws: the most texts to draw.
+    The second value is True if a text was cut to the length of ``given`` or left out as shorter.
+    Raises UsageError if no other text is long enough.
     """
     length = _length(kind, given)
     ids = given.ids, given.target_ids

@@ -6,7 +6,7 @@ and with keys drawn at random among those that each query sees. The upper tail o
 that of the gamma distribution with its mean, variance and third cumulant, converted to a normal
 deviate (Wilson & Hilferty 1931, "The distribution of chi-square"): in a peaked head eight hits of
 twelve are not as rare as a normal tail says. Against the exact tail the probability is one to four
-times too large where labels are decided (tests/measures/test_evidence.py); of heads with random
+times too large where labels are decided (tests/measures/test_one_text.py); of heads with random
 weights at most 0.5% pass three deviations, none four (tests/benchmarks/bench_labels.py).
 
 Repetitions of an event count once: equal tokens have nearly equal rows. The first token, separators
@@ -78,12 +78,9 @@ Floats = NDArray[np.float64]
 class Evidence(NamedTuple):
     """How strongly one text speaks for one label, for each head.
 
-    An event is a query for which the label names a key. events: number of different events in the
-    text.
-    control: (head,) mean attention weight on the keys of the events from the other queries that see
-        them. score: (head,) mean weight on the same keys from the queries of the events.
-    deviations: (head,) how far the score lies above that of keys drawn at random, as the normal
-        deviate of the same upper tail.
+    events: different queries for which the label names a key. score, control: (head,), mean weight
+    on these keys from their queries, and from others. deviations: (head,), the normal deviate of
+    the score among random keys.
     """
 
     events: int

@@ -63,13 +63,9 @@ def calls_of(model: PatchableModel, heads: Collection[HeadKey]) -> dict[HeadKey,
 class FollowedRun:
     """A finished pass with tracked tensors, from which logits are split into contributions.
 
-    leaves: the outputs of the model's parts. logits: (row, vocab), before a softcap.
-    place: the position of the token after which, or at which, the prediction is made.
-    row: the row of this prediction in ``logits``.
-    squeezed: the softcap's input (vocab,) for that row; None without a softcap.
-    mixing: the attention weights and values by attention call, for that row alone or for all rows.
-    notes: sentences that a reader must know about the pass.
-    neurons: the index of the leaf that enters the last matrix of a feed-forward block, or None.
+    leaves: what parts put out. logits: (row, vocab), before a softcap, whose input for ``row`` is
+    ``squeezed``. place: the token that predicts. mixing: weights and values by attention call, for
+    that row or all. neurons: the index of the leaf of a feed-forward block, or None.
     """
 
     model: PatchableModel
@@ -143,10 +139,9 @@ def follow(
 ) -> FollowedRun:
     """Run the model over a text inside ``borrowed``; return the pass with its tracked tensors.
 
-    place: the index of the token whose logits are tracked. whole: the attention calls whose
-        attention weights are recorded for all queries, not only ``place``.
-    everywhere: True tracks the logits of all tokens. inside: a module, and the index of one of its
-        calls, whose input is tracked as a part of its own.
+    place: the token whose logits are tracked, or all ``everywhere``. whole: the calls whose weights
+    are kept for all queries. inside: a module and one of its calls, whose input is a part of its
+    own.
     """
     watch = MixingWatch(given)
     keep = _Keep(watch, given, place, whole)

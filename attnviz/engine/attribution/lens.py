@@ -35,12 +35,10 @@ TOP = 5
 
 
 class BlockReading(NamedTuple):
-    """The prediction that is read from the residual stream at one place of the model.
+    """The prediction that is read from the stream behind a block, or before the first (None).
 
-    block: the index of the block before it; None before the first block.
-    probability, rank: of the answer there; the likeliest word has rank 1.
-    kl: KL(end ‖ here) in nats, 0 after the last block.
-    top: the most likely words there as (id, probability), the likeliest first.
+    probability, rank: of the answer; the likeliest word has rank 1. kl: KL(end ‖ here) in nats.
+    top: the likeliest words there as (id, probability).
     """
 
     block: int | None
@@ -68,15 +66,10 @@ class HeadReading(NamedTuple):
 class LensReading:
     """What is read from the residual stream of one token: after each block, and from each head.
 
-    position: the token of ``Input.predicted`` after which, or in whose place, the model predicts.
-    answer: the id of the word that is followed; of a model that answers questions, whose words are
-        the tokens of the context, the index of that token, as in all of ``blocks`` and ``heads``.
-    end: for such a model 0 if the answer's start is followed, 1 if its end; None for others.
-    blocks: before the first block and after each one; the last is the model's own prediction.
-    heads: in the order of layers. apart: the largest difference, over the vocabulary, between the
-        sum of all parts and the model's own logit. tolerance: how large it may be.
-    softcap: whether the model limits its logits; what a head adds is then counted before that.
-    notes: sentences that a reader must know about the computation.
+    position: the token that predicts. answer: the id of the followed word; of question answering,
+    whose words are tokens, a token's index, of the answer's start or ``end`` (0, 1). blocks: the
+    last is the model's own prediction. apart: the largest difference of summed parts and logits, at
+    most ``tolerance``. softcap: whether logits are capped; heads are then read before that.
     """
 
     position: int
@@ -153,13 +146,10 @@ def head_readings(
 class NeuronReading:
     """The neurons of one feed-forward block over a text, and what they write towards one logit.
 
-    position: the token at which the logit is read. activation: the name of f; None if not known.
-    active: (token, neuron), f(x); None if f is not known. up: (token, neuron), what f(x) is
-        multiplied with; None without a gate.
-    values: (token, neuron), a: what enters the last matrix of the block.
-    written: (neuron,), the contribution of each to the logit. bias: that of the last matrix's bias.
-    part: the contribution of the whole block, computed without looking into it.
-    tolerance: how far the sum may be from it. All these in logits.
+    activation: the name of f. active: (token, neuron), f(x); both None if not known. up: f(x)'s
+    factor; None without a gate. values: (token, neuron), a. written: (neuron,), contributions,
+    ``bias`` beside them; ``part``, that of the whole block, is at most ``tolerance`` away. In
+    logits.
     """
 
     layer: int

@@ -164,12 +164,10 @@ class Attributor(ABC):
     ) -> Attribution:
         """Return one logit, or the difference of two, as a sum over the parts of the model.
 
-        given: the text. position: from 0, or negative from the end. The default is the last, or the
-        mask token's of a model that reads both ways. answer: the token id; by default the likeliest
-        token's. foil: the id of a token to subtract, or None. maps: the heads whose contribution is
-        wanted for every query. Raises UsageError for a position, token or head that does not exist,
-        and if a model that reads both ways has no mask token there; UnsupportedError if parts
-        cannot be traced to the logits.
+        position: negative from the end; by default the last, or the mask token's. answer: the
+        likeliest token's id by default. foil: an id to subtract. maps: heads wanted for every
+        query. Raises UsageError for what does not exist or is not masked, UnsupportedError if parts
+        cannot be traced.
         """
         return self.taken_apart(given, AskedLogit(position, answer, foil, maps))
 
@@ -192,13 +190,11 @@ class Attributor(ABC):
     def logits_of_texts(
         self, texts: Sequence[Input], place: int, hidden: Sequence[int] = ()
     ) -> Array:
-        """Return the logits (text, vocab) of the token at ``place`` of texts of one length.
+        """Return the logits (text, vocab) at ``place`` of texts of one length, in float64.
 
-        They are float64, and stay on a GPU. A question-answering model's are ln p of the answer's
-        start and end among the tokens of the context.
-
-        hidden: for each text the index of a token to which no other token attends, in any head;
-            empty to hide none. Raises UnsupportedError if attention scores cannot be edited.
+        Of question answering they are ln p of the answer's start and end among the context's
+        tokens. hidden: for each text the token to which no other attends. Raises UnsupportedError
+        if it cannot be.
         """
 
 

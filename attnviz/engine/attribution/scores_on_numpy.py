@@ -27,12 +27,9 @@ from attnviz.records import Floats, Input
 class RecordedRun(NumpyStack):
     """One recorded pass, in which each norm is a linear map of fixed scale.
 
-    ids: a text, or several of one length, (..., token). embedded: the residual stream before the
-        first layer. end: the one after the last.
-    reads: the input of each layer's attention. given: the input of each norm, by its name.
-    outputs: of the heads of each layer, (..., head, token, dim). weights: (..., head, query, key),
-        of each layer. fed: what each layer's feed-forward block added.
-    layers: how many layers run; None for all.
+    ids: (..., token). layers: how many run; None for all. embedded, end: the stream before and
+    after them. reads: attention's inputs. given: norms' inputs by name. outputs: (..., head, token,
+    dim), weights: (..., head, query, key), fed: by layer.
     """
 
     def __init__(self, stack: NumpyStack, ids: ArrayLike, layers: int | None = None) -> None:

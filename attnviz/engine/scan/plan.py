@@ -380,10 +380,8 @@ _ALONE = Strategy("leave", late=False)
 class Way:
     """The way in which patch sites of some kinds are patched in a model.
 
-    inside: what is edited in addition to the outputs of heads.
-    heads: the number of sites, by kind and layer.
-    strategy: how to grow the batch; None if patches run one at a time.
-    ends_short: True if the last block can continue with the ``ENDING`` last tokens alone.
+    heads: the sites by kind and layer. strategy: None if patches run one at a time. ends_short:
+    whether the last block can continue with the ``ENDING`` last tokens alone.
     """
 
     inside: Inside

@@ -40,11 +40,8 @@ def open_scan(
 ) -> Scan:
     """Return an object that ablates heads of ``model`` over ``inputs`` and measures the effects.
 
-    kind: the attention whose heads are ablated; None means the model's default. An encoder–decoder
-    without a target can only be scanned in its encoder, and has no loss. references: the texts
-    whose outputs replace those of ablated heads, for the modes mean and resample; None means
-    ``inputs``. Raises UsageError if these do not fit together, UnsupportedError if the heads of the
-    architecture cannot be ablated.
+    references: the texts for the modes mean and resample; None means ``inputs``. Raises UsageError
+    if these do not fit together, UnsupportedError if heads cannot be ablated.
     """
     options = options or ScanOptions()
     kind = kind_of(model, kind)
