@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.attention.converted_tensors import LazyTensors
 from attnviz.attention.families import LINEAR, Family, NotUnderstoodError
+from attnviz.attention.numpy_stack import LazyTensors
 
 Shapes = Mapping[str, tuple[int, ...]]
 """Shapes of stored tensors by name."""

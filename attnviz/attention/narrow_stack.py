@@ -10,10 +10,9 @@ from typing import Any, ParamSpec, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.attention.converted_tensors import LazyTensors
 from attnviz.attention.functional import Floats, attention_output, masked_softmax, scores_by
 from attnviz.attention.numpy_attention import NumpyAttention
-from attnviz.attention.numpy_stack import NumpyStack
+from attnviz.attention.numpy_stack import LazyTensors, NumpyStack
 
 _Given = ParamSpec("_Given")
 
