@@ -15,12 +15,14 @@ import torch
 from torch import Tensor, nn
 
 from attnviz.attention.torch_decoder import TorchDecoder
+from attnviz.engine.effects import Variant
 from attnviz.engine.forward_pass import TWO_STACKS, ForwardPass
 from attnviz.engine.hook_points import HookedCall, HookPoints, Intervention, hooked
 from attnviz.engine.inside_attention import OwnHookPoints
 from attnviz.engine.linear_map import require_rows_apart
 from attnviz.engine.patching import What
-from attnviz.engine.replacing import LostTrackError
+from attnviz.engine.replacing import LostTrackError, Replace
+from attnviz.engine.selection import check_heads
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.bundled import Bundled
 from attnviz.models.model import MaskToken
@@ -391,3 +393,18 @@ def _source(head: nn.Module, probe: ForwardPass, points: HookPoints) -> nn.Modul
         f"{type(probe.model).__name__} returns no hidden states, and no module of it puts out what "
         "its head reads: its maps can be shown, its heads not be removed"
     )
+
+
+@contextmanager
+def ablating(model: PatchableModel, heads: Collection[tuple[int, int]]) -> Iterator[None]:
+    """Run ``model.root`` without these heads inside this context, for any batch.
+
+    heads: (layer, head) of each. Their outputs are set to zero. The model is in evaluation mode
+        inside the context; its former state is restored on leaving, also after an exception. Raises
+        UsageError for a head that does not exist.
+    """
+    check_heads(model.heads, heads)
+    variant = Variant(tuple(sorted(set(heads)))) if heads else None
+    intervention = Replace(model.kind, {} if variant is None else {None: variant})
+    with model.hook_points.borrowed(), model.hook_points.intervening(intervention):
+        yield

@@ -8,23 +8,17 @@ another intervention (Michel et al. 2019, "Are Sixteen Heads Really Better than 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.attention.functional import Array, namespace
-from attnviz.engine.effects import Variant
 from attnviz.engine.patching import Site, What
-from attnviz.engine.selection import check_heads
 from attnviz.errors import UsageError
 from attnviz.records import Input, Kind
-
-if TYPE_CHECKING:  # torch only where needed
-    from attnviz.engine.patchable import PatchableModel
 
 Held: TypeAlias = Mapping[tuple[What, int], Array]
 """What a run holds, by sort and layer: (token, head, dim); a pattern is (query, head, key). An
@@ -246,21 +240,6 @@ def _like(values: Array, other: Array) -> Array:
 
 Outputs: TypeAlias = Callable[[Input], Held]
 """Returns what the heads put out over one text, by layer, as NumPy arrays."""
-
-
-@contextmanager
-def ablating(model: PatchableModel, heads: Collection[tuple[int, int]]) -> Iterator[None]:
-    """Run ``model.root`` without these heads inside this context, for any batch.
-
-    heads: (layer, head) of each. Their outputs are set to zero. The model is in evaluation mode
-        inside the context; its former state is restored on leaving, also after an exception. Raises
-        UsageError for a head that does not exist.
-    """
-    check_heads(model.heads, heads)
-    variant = Variant(tuple(sorted(set(heads)))) if heads else None
-    intervention = Replace(model.kind, {} if variant is None else {None: variant})
-    with model.hook_points.borrowed(), model.hook_points.intervening(intervention):
-        yield
 
 
 def mean_outputs(outputs: Outputs, kind: Kind, inputs: Sequence[Input]) -> Held:

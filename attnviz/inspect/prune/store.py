@@ -21,9 +21,8 @@ from torch import Tensor
 
 from attnviz.draw.whole_file import whole_directory
 from attnviz.engine.linear_map import packed_layers
-from attnviz.engine.patchable import patchable_transformers
+from attnviz.engine.patchable import ablating, patchable_transformers
 from attnviz.engine.projections import find_output_projections
-from attnviz.engine.replacing import ablating
 from attnviz.errors import LoadError, UnsupportedError
 from attnviz.inspect.prune.plan import RELATIVE, heads_by_layer, pruned_model
 from attnviz.inspect.prune.report import Head, PrunedModel, fields_of, heads_data

@@ -6,8 +6,7 @@ import torch
 from transformers import AutoModelForCausalLM, GPT2Model, GPTBigCodeConfig
 
 from attnviz.engine.effects import METRICS, ScanOptions, Variant
-from attnviz.engine.patchable import patchable_transformers, probe_of
-from attnviz.engine.replacing import ablating
+from attnviz.engine.patchable import ablating, patchable_transformers, probe_of
 from attnviz.engine.scan.plan import is_causal
 from attnviz.engine.scan.run import open_scan
 from attnviz.errors import UnsupportedError, UsageError
