@@ -53,7 +53,7 @@ class Line(NamedTuple):
 class TextBlock:
     """Some texts of a corpus that are measured together.
 
-    index: of the block in the corpus. lines: its texts in order; the first is text
+    lines: its texts in order; the first is text
     ``64 * index`` of the corpus.
     """
 

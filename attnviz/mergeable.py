@@ -156,9 +156,8 @@ _JOINS: Mapping[str, Callable[[Any, Any], Any]] = {
 class CorpusRecord:
     """The results of some shards of a corpus; ``a + b`` has the results of both.
 
-    command: the question. run: all that the numbers depend on, as JSON values by name; records
-        of another run do not add up. shown: JSON values that only the report needs.
-    parts: the shards, in order. tallies: their numbers together.
+    run: all that the numbers depend on, as JSON values by name; records of another run do not add
+        up. shown: JSON values that only the report needs.
     """
 
     command: str
@@ -244,10 +243,7 @@ def _hash(told: str, arrays: Mapping[str, NDArray[Any]]) -> str:
 
 
 def read_record(path: Path) -> CorpusRecord:
-    """Return the record in a file.
-
-    Raises LoadError for a file that cannot be read or is damaged, UsageError if it is no record.
-    """
+    """Return the record in a file; LoadError if it is damaged, UsageError if it is none."""
     from safetensors.numpy import load
 
     shown = visible(str(path))
@@ -311,9 +307,8 @@ def recorded(
     """Measure the blocks of a shard, and return its record.
 
     begun: the record of no text yet, which has the command and the facts of the run.
-    measure: returns the numbers of a block. form: of the records of this command. file: where the
-        record is kept from time to time and on Ctrl-C; if it is there, the run goes on where it
-        ended. watch: is given the progress.
+    measure: returns the numbers of a block. file: where the record is kept from time to time and on
+        Ctrl-C; if it is there, the run goes on where it ended.
     Raises UsageError for a file of another run or of other texts, LoadError for one that cannot be
     read or written. A finished file is returned as it is, once the corpus was read and compared.
     KeyboardInterrupt passes, after the file was written.

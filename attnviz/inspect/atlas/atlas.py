@@ -84,8 +84,7 @@ class TextFound(NamedTuple):
 def distance_group(distance: NDArray[np.int64], kind: Kind) -> NDArray[np.int64]:
     """Return for each distance, which is not 0, the index of its group in ``FARTHEST``.
 
-    kind: of the attention. In cross attention, between two texts, there is no distance: every index
-    is 0.
+    In cross attention, between two texts, there is no distance: every index is 0.
     """
     if kind == "cross":
         return np.zeros_like(distance)
@@ -213,9 +212,8 @@ def atlas(
 ) -> AtlasReport:
     """Measure at which tokens each head attends most, over one shard of a corpus's texts.
 
-    file: where the record of the shard is kept; see ``mergeable.recorded``. advance: is given the
-        progress. The decoder of an encoder–decoder reads the text too, and for cross attention what
-        the model itself writes.
+    The decoder of an encoder–decoder reads the text too, and for cross attention what the model
+    itself writes.
     Raises UsageError for a text or option that does not fit, UnsupportedError if the attention of
     the model cannot be observed, KeyboardInterrupt after the record was written.
     """
@@ -242,10 +240,7 @@ def atlas(
 
 
 def _tallies(probing: Probing, texts: Sequence[Input], first: int, top: int) -> Tallies:
-    """Measure some texts; return what adds up.
-
-    first: the index of the first text in the corpus. top: how many places of a head are kept.
-    """
+    """Measure some texts; return what adds up."""
     scanned = scan(probing, texts)
     scores = np.stack([text.scores for text in scanned])
     chance = np.stack([text.chance for text in scanned])
@@ -286,8 +281,8 @@ def _entries(scanned: Sequence[TextFound], first: int, *, ranked: bool) -> Table
     """Return an entry (head, text, column) for the strongest link of each text.
 
     Its columns: rank, text, query, key, weight, even, what it is. ranked: True if the weight is the
-        rank, and two places are the same if query, key and the tokens before them are; False for a
-        random rank, by which each different text has its place. first: the index of the first text.
+    rank, and two places are the same if query, key and the tokens before them are; False for a
+    random rank, by which each different text has its place.
     """
     columns = []
     for index, text in enumerate(scanned, first):
@@ -406,10 +401,7 @@ def report_of(record: CorpusRecord) -> AtlasReport:
 def _heads(
     tallies: Tallies, texts: Mapping[int, Input], kind: Kind, sample: Iterable[int]
 ) -> Iterator[HeadAtlas]:
-    """Yield what each head does.
-
-    sample: the texts of which it is counted how often each token is among their queries and keys.
-    """
+    """Yield what each head does."""
     sums, best = tallies.sums, tallies.best
     frequency: dict[Side, Counter[str]] = {
         # Links leave special tokens out, but for the queries of cross attention.

@@ -404,8 +404,7 @@ _MOST_RULES = 1000
 class RuleFile:
     """All rules of a file of rules, with the model that they are about.
 
-    rules: in the order of the file.
-    path: of the file. model: the name of the model, None if the file names none.
+    model: the name of the model, None if the file names none.
     """
 
     path: Path
@@ -437,7 +436,6 @@ class RuleFile:
 def read_rules(path: Path) -> RuleFile:
     """Return the rules in a TOML file, as ``attnviz check --init`` writes it.
 
-    path: of the file.
     Raises LoadError if it cannot be read, UsageError, with the nearest known name, if it is wrong.
     """
     file = visible(str(path))

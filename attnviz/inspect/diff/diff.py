@@ -59,10 +59,7 @@ _LARGEST = 40  # the most tokens of a text whose maps are shown, if one is that 
 
 
 class MeasuredSide(NamedTuple):
-    """The measurements of one of the two compared models over its texts.
-
-    maps: its attention. inputs: its texts. heads: the label and scores of each (layer, head).
-    """
+    """The measurements of one of the two compared models over its texts."""
 
     maps: ModelMaps
     inputs: tuple[Input, ...]
@@ -81,8 +78,8 @@ def diff(
 
     a, b: the two sides, as ``sides.both_sides`` returns them; the second model is loaded after the
         first is measured.
-    opening: returns the model of a side. scanning: returns a context manager, which gives a
-    function to be called with the share of the work that is done.
+    scanning: returns a context manager, which gives a function to be called with the share of the
+    work that is done.
 
     Raises UsageError if the sides cannot be compared, LoadError for a model that cannot be read,
     UnsupportedError if its attention cannot be observed.
@@ -202,8 +199,7 @@ def _measured(
 def _scored(probing: Probing, seed: int, text: str | None = None) -> dict[Head, HeadState]:
     """Return the label and pattern scores of every head, by (layer, head).
 
-    seed: of the probes' random tokens, the first of several. text: used in place of the probes of
-        ``patterns``, if given.
+    text: used in place of the probes of ``patterns``, if given.
     """
     model = probing.model
     given = None if text is None else Input(model.encode(text, model.context))
@@ -263,10 +259,7 @@ def _comparable(
 def _held(
     request: DiffRequest, first: MeasuredSide, second: MeasuredSide, noise: Noise
 ) -> DiffReport:
-    """Return the report that compares two measured models, A and B.
-
-    noise: above whose floor a change counts.
-    """
+    """Return the report that compares two measured models, A and B."""
     a, b, seed = first.maps, second.maps, request.seed
     by_index = compare.pairs_by_index(a.heads, b.heads)
     pairs = compare.matched_pairs(a, b) if request.match else by_index
@@ -317,8 +310,8 @@ def _held(
 def _example(report: DiffReport, a: ModelMaps, b: ModelMaps, js: Floats) -> ChangedMaps | None:
     """Return the maps of the head that changed most over a short text where it changed much.
 
-    a, b: the maps of both models. js: the divergences (text, change). None if no attention changed,
-        or no text was recorded whole. With texts too few for a test the noise floor decides.
+    None if no attention changed, or no text was recorded whole. With texts too few for a test the
+    noise floor decides.
     """
     moved: Sequence[HeadChange] = report.changed
     if report.noise and report.texts < LEAST_TEXTS:

@@ -2,6 +2,7 @@
 
 The overview, the most distinctive heads and lists stand in two columns of one width, or in three on
 a wide terminal; if the heads of a layer need more than a column, the overview stands above.
+``columns`` or ``room``, and ``lines``, are the free width and height in characters and lines.
 """
 
 from __future__ import annotations
@@ -83,10 +84,7 @@ Groups = list[doc.Group]
 
 
 def first_groups(report: HeadsReport, columns: int, lines: int) -> Groups:
-    """Return the parts that a terminal shows below the finding, fitted to its size.
-
-    columns, lines: the available width in characters and lines.
-    """
+    """Return the parts that a terminal shows below the finding, fitted to its size."""
     run, view = report.first, report.view
     if view.pairs:
         table = pair_table(run, view.pairs[0], least=3)
@@ -147,8 +145,7 @@ def _room(columns: int, count: int) -> int:
 def examples(report: HeadsReport, room: int, lines: int, *, values: bool = False) -> list[doc.Part]:
     """Return maps of the most distinctive heads that fit; for a long text the coloured text.
 
-    room, lines: the available width in characters and lines. values: writes the weights into the
-    cells even if the report's view does not ask for them.
+    values: writes the weights into the cells even if the report's view does not ask for them.
     """
     values |= report.view.values
     run, record = report.first, report.first.record
@@ -247,9 +244,8 @@ def text_maps(
 ) -> list[doc.Part]:
     """Return the text coloured by attention from one word: mean of all heads, and one head.
 
-    sink: whether the attention sink is shown. room, lines: the available width in characters and
-        lines. chosen: the word; by default the clearest region, or the last word. best: the index
-        of the head; by default the clearest one.
+    chosen: the word; by default the clearest region, or the last word. best: the index of the head;
+        by default the clearest one.
     """
     if lines < _LEAST_TEXT:
         return []
@@ -383,7 +379,7 @@ def _strip(
 ) -> doc.Maps | None:
     """Return small maps of the next most distinctive heads that fit; None if not even one does.
 
-    lines, room: the available lines and width. large: how many heads have a large map beside them.
+    large: how many heads have a large map beside them.
     """
     run = report.first
     tokens = max(len(run.record.queries), len(run.record.keys))

@@ -97,9 +97,8 @@ def patterns_over(
 ) -> PatternReport:
     """Measure every head's pattern scores over the shard's texts of a corpus; label each head.
 
-    file: where the record of the shard is kept; see ``mergeable.recorded``.
-    advance: is given the progress. The report has the record, which adds up with those of the other
-        shards. A text of too few tokens for a score is left out.
+    The report has the record, which adds up with those of the other shards. A text of too few
+    tokens for a score is left out.
     Raises UsageError for options that do not fit the model, LoadError for a text that cannot be
     read, UnsupportedError if the attention cannot be observed.
     """
@@ -250,10 +249,7 @@ def report_of(record: CorpusRecord) -> PatternReport:
 
 
 def _scores(sums: Mapping[str, Integers], places: Integers) -> dict[Place, PatternScores]:
-    """Return each head's scores without a label, by (layer, head).
-
-    sums: those of ``tallies_of``. places: the layer and head of each column.
-    """
+    """Return each head's scores without a label, by (layer, head)."""
     measured, based, told = sums["measured"], sums["based"], sums["told"]
     scores, base = mean(sums["scores"], measured), mean(sums["base"], based)
     reach, described = mean(sums["reach"], measured), mean(sums["described"], told)

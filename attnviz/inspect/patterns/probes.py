@@ -62,8 +62,7 @@ FEWEST = 4
 class ProbeText:
     """One text over which pattern scores are measured.
 
-    probe: the name of its set, such as ``natural text``. passage: its tokens.
-    seed: of a random text. words: of an annotated sentence.
+    probe: the name of its set, such as ``natural text``.
     """
 
     probe: str
@@ -91,9 +90,7 @@ def probe_texts(
 ) -> tuple[tuple[ProbeText, ...], tuple[str, ...]]:
     """Return every text to run, and for each text that cannot be run a sentence with the reason.
 
-    probing: prepares texts for the model. text: the user's own, which is run in place of natural
-        text and random tokens; None for these.
-    sentences: annotated ones, for the grammatical relations. seeds: of the random tokens.
+    text: the user's own, which is run in place of natural text and random tokens; None for these.
     Raises UsageError if a text is too short for any score.
     """
     if text is None:
@@ -113,10 +110,7 @@ def probe_texts(
 
 
 def probe_tokens(text: str | None, sentences: Sequence[AnnotatedSentence] | None) -> int:
-    """Return about how many tokens the model runs on, estimated without its tokenizer.
-
-    text: the user's own, or None. sentences: annotated ones, in place of those that ship.
-    """
+    """Return about how many tokens the model runs on, estimated without its tokenizer."""
     texts = natural_texts() if text is None else (text, text)  # a second time for its labels
     if sentences is None:
         sentences = shipped_sentences() if text is None else ()
@@ -189,10 +183,7 @@ def described(
     relations: tuple[str, ...],
     skipped: tuple[str, ...],
 ) -> tuple[Probe, ...]:
-    """Return the report's description of each probe, a set of texts.
-
-    relations: the annotated ones. skipped: a sentence for each annotated text that was left out.
-    """
+    """Return the report's description of each probe, a set of texts."""
     probes = []
     for name in dict.fromkeys(text.probe for text in texts):
         own = [text for text in texts if text.probe == name]

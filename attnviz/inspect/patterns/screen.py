@@ -221,10 +221,7 @@ def _reason(report: PatternReport, name: str) -> str:
 
 
 def gaps(report: PatternReport, watch: str | None = None, *, brief: bool = False) -> list[str]:
-    """Return sentences on labels that cannot be tested or have no score, with the reasons.
-
-    watch: the one label that is shown, or None. brief: True returns only the most important ones.
-    """
+    """Return sentences on labels that cannot be tested or have no score, with the reasons."""
     if watch is not None:
         if not report.ranked(watch):
             return [f"not measured: {label_named(watch).said} ({_reason(report, watch)})"]
@@ -247,10 +244,7 @@ def gaps(report: PatternReport, watch: str | None = None, *, brief: bool = False
 
 
 def explanation(report: PatternReport, names: Sequence[str]) -> doc.Explanation:
-    """Return the glossary: on which texts scores were measured, and what labels mean.
-
-    names: the labels on the screen; those that most heads have are explained first.
-    """
+    """Return the glossary: on which texts scores were measured, and what labels mean."""
     labels = dict.fromkeys(name for name in (*found_labels(report), *names) if name in names)
     terms = [
         doc.Meaning((label.short, label.said), f"{label.meaning}.")
@@ -371,10 +365,7 @@ def short(value: float | None) -> str:
 
 
 def interval(entry: PatternScores, name: str) -> str:
-    """Return the 95% confidence interval of a head's score as a string, such as ``.79–.90``.
-
-    name: of the score. Empty if it has none.
-    """
+    """Return a score's 95% confidence interval, such as ``.79–.90``; empty if it has none."""
     return "–".join(map(short, entry.intervals.get(name, ())))
 
 
@@ -393,10 +384,7 @@ _TICKS = [(0.0, "0"), (0.25, ".25"), (0.5, ".50"), (0.75, ".75"), (1.0, "1")]
 
 
 def label_tint(name: str, strength: float) -> doc.Tint:
-    """Return a label's colour, from dark but visible at strength 0 to full at 1.
-
-    name: of the label.
-    """
+    """Return a label's colour, from dark but visible at strength 0 to full at 1."""
     step = round(min(max(strength, 0.0), 1.0) * (STEPS - 1))
     return doc.Tint(step, shades(label_named(name).colour))
 
@@ -444,10 +432,7 @@ def score_grid(report: PatternReport, name: str) -> doc.HeadGrid:
 def _grid(
     report: PatternReport, cell: Callable[[PatternScores], doc.Cell], name: str, **fields: Any
 ) -> doc.HeadGrid:
-    """Return a grid of the heads; their cells also get what is known of them.
-
-    name: of the label whose colours the scale has. fields: those of the grid.
-    """
+    """Return a grid of the heads; their cells also get what is known of them."""
     scale = doc.Scale(_TICKS, "strength", palette=shades(label_named(name).colour))
     cells = {
         entry.place: cell(entry)._replace(
@@ -528,7 +513,6 @@ def score_table(
 ) -> doc.Table:
     """Return a table of one pattern score: a row for each head, with bar, base rate, statistics.
 
-    name: of the score. heads: the rows.
     everyone: whether heads without the label are listed too; then each one's label is shown.
     """
 

@@ -31,9 +31,7 @@ _AHEAD = 8
 class RemovalBounds:
     """The limits of removals: the heads that must remain in the model.
 
-    layers: the numbers of the layers that have attention.
     heads, kv_heads: how many query heads and key/value heads each of them has.
-    empty_layers: whether a layer may lose all its heads.
     uniform: whether removals come in rounds, each of which takes one query head of every key/value
         head of every layer, so that all layers stay alike.
     """
@@ -81,10 +79,7 @@ class RemovalBounds:
         return not self.uniform or gone <= len(removed) // self.round
 
     def ordered(self, preference: Sequence[Head], removed: Collection[Head] = ()) -> Iterator[Head]:
-        """Yield all heads that can be removed, in the order of ``preference`` as far as possible.
-
-        removed: the heads that are removed already.
-        """
+        """Yield all heads that can go, in the order of ``preference`` as far as possible."""
         gone, waiting = list(removed), [head for head in preference if head not in removed]
         while (head := next((at for at in waiting if self.may_go(at, gone)), None)) is not None:
             gone.append(head)
@@ -109,7 +104,6 @@ class Goal:
 def goal_of(request: PruneRequest, bounds: RemovalBounds, info: ModelInfo, baseline: float) -> Goal:
     """Return the point at which removals stop.
 
-    bounds: the heads that must remain. baseline: the loss of the whole model.
     Raises UsageError if the model does not have the chosen heads, or would lose too many.
     """
     if request.heads:
@@ -165,8 +159,7 @@ def removal_order(
 ) -> tuple[PruneStep, ...]:
     """Return the removals, the least important head first, with the loss after each.
 
-    ranking: measures importance. held_out: measures the losses, and checks their limit.
-    bounds: the heads that must remain. goal: when to stop. method: the measure of importance.
+    held_out: measures the losses, and checks their limit. bounds: the heads that must remain.
     rerank: True measures the importance of the remaining heads again after each removal.
     """
     steps, scores, before = list[PruneStep](), dict[Head, float](), ranking.baseline
@@ -218,8 +211,7 @@ def random_losses(
 ) -> tuple[RandomLoss, ...]:
     """Return for each number of removals in ``counts`` the losses over ``draws`` random orders.
 
-    meter: measures the losses. bounds: the heads that must remain. seed: draws the orders, which
-        are the same for all counts.
+    seed: draws the orders, which are the same for all counts.
     """
     if not counts or not draws:
         return ()
@@ -248,10 +240,7 @@ class ScanMeter:
 
     @property
     def baseline(self) -> float:
-        """Return the loss of the whole model in nats per token.
-
-        Raises UsageError if it predicts no tokens.
-        """
+        """Return the whole model's loss, nats per token; UsageError if it predicts no tokens."""
         if () not in self._known:
             self.losses([[self._probe]])
         return self._known[()]
@@ -259,7 +248,6 @@ class ScanMeter:
     def losses(self, removals: Sequence[Collection[Head]]) -> list[float]:
         """Return for each removal the loss in nats per token of the model without those heads.
 
-        removals: each the (layer, head) of all heads that are switched off at once.
         Raises UsageError for a model that predicts no tokens.
         """
         keys = [tuple(sorted(removal)) for removal in removals]

@@ -46,9 +46,9 @@ def prune(
 ) -> PruneReport:
     """Remove the least important heads; compare the losses with those of random removals.
 
-    texts: half of them rank the heads, the other half measures the losses. advance: is given the
-    progress. Raises LoadError if the pruned model cannot be written, UnsupportedError if its heads
-    cannot be removed for good, UsageError if heads, texts or memory do not fit the model.
+    texts: half of them rank the heads, the other half measures the losses. Raises LoadError if the
+    pruned model cannot be written, UnsupportedError if its heads cannot be removed for good,
+    UsageError if heads, texts or memory do not fit the model.
     """
     if isinstance(model, OwnAttention):
         raise UsageError(

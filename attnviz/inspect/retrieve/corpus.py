@@ -101,9 +101,8 @@ def retrieve_over(
 ) -> RetrieveReport:
     """Measure which heads fetch a needle from the shard's texts of a corpus.
 
-    file: where the record of the shard is kept; see ``mergeable.recorded``. advance: is given the
-    progress. Raises UsageError for lengths and needles that do not fit the model or texts that
-    cannot be read twice, UnsupportedError for a model that does not predict the next token.
+    Raises UsageError for lengths and needles that do not fit the model or texts that cannot be read
+    twice, UnsupportedError for a model that does not predict the next token.
     """
     began = time.monotonic()
     if corpus.source == "standard input":
@@ -143,10 +142,7 @@ def retrieve_over(
 
 
 class _Haystacks:
-    """Makes haystacks of texts for one model.
-
-    lengths: in tokens, ascending. request: has the needles and the seed.
-    """
+    """Makes haystacks of texts for one model."""
 
     def __init__(self, model: Model, lengths: Sequence[int], request: RetrieveRequest) -> None:
         self.model, self.lengths, self.seed = model, lengths, request.seed

@@ -43,9 +43,9 @@ Ids = tuple[int, ...]
 class Question:
     """A prompt: a haystack, at its end the cue of one needle, and that needle's answer.
 
-    length: of the haystack, as it was chosen. depth: the index in ``DEPTHS`` of the needle's place.
-    ids: of all tokens. start: the index of the answer's first token. span: the needle's tokens in
-    the haystack. right: for each token of the answer, the positions in ``span`` of the same token.
+    depth: the index in ``DEPTHS`` of the needle's place.
+    start: the index of the answer's first token. span: the needle's tokens in the haystack. right:
+    for each token of the answer, the positions in ``span`` of the same token.
     others: for each token of the answer, the tokens at that place of answers that are not asked
     for. text: the haystack's tokens.
     """
@@ -153,10 +153,7 @@ def _turns(model: PlacingModel) -> tuple[str, str]:
 
 
 def lengths_of(model: Model, request: RetrieveRequest) -> tuple[int, ...]:
-    """Return the requested lengths in tokens, by default up to the model's context.
-
-    Raises UsageError for a length beyond the context.
-    """
+    """Return the lengths in tokens, by default up to the context; UsageError for one beyond it."""
     most = model.context or max(DEFAULT_LENGTHS)
     if not request.tokens:
         fits = most >= DEFAULT_LENGTHS[-1]

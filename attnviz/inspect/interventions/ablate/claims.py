@@ -169,8 +169,7 @@ def _random_edges(report: AblationReport) -> tuple[str, str, str]:
 def without_words(report: AblationReport, effect: Effect, called: str = "") -> str:
     """Return a clause on the effect of an ablation: the change, the value before and after.
 
-    effect: of the ablation. called: the name of the head in the sentence; its usual name by
-        default.
+    called: the name of the head in the sentence; its usual name by default.
     """
     name, value = called or report.missing(effect.variant), effect.shown(report.metric).value
     before = {"loss_delta": "loss", "logit_diff": "logit_diff"}.get(report.metric, "")
@@ -267,10 +266,7 @@ def effect_words(report: AblationReport, effect: Effect) -> str:
 
 
 def interval_words(report: AblationReport, effect: Effect) -> str:
-    """Return the confidence interval of an effect as a string; empty if it has none.
-
-    For example ``[+0.154, +0.502]``.
-    """
+    """Return the interval of an effect, such as ``[+0.154, +0.502]``; empty if it has none."""
     ends, signed = effect.shown(report.metric).interval, report.ranked_by.signed
     return f"[{', '.join(_three_digits(end, signed) for end in ends)}]" if ends else ""
 
@@ -361,10 +357,7 @@ def _ablation(report: AblationReport) -> str:
 
 
 def map_title(report: AblationReport, brief: bool = False) -> str:
-    """Return the title of the grid: ``Loss increase when one head is ablated (Δ nats/token)``.
-
-    The words differ by metric. brief: True gives a short one, ``Δ loss, nats``.
-    """
+    """Return the title of the grid: ``Loss increase when one head is ablated (Δ nats/token)``."""
     metric = report.ranked_by
     if report.method == "gradient":
         return "First-order importance of each head (gradient estimate)"

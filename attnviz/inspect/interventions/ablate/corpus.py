@@ -159,10 +159,9 @@ def ablate_over(
 ) -> AblationReport:
     """Ablate each head over the shard's texts of a corpus, and measure the rise of the loss.
 
-    file: where the record of the shard is kept; see ``mergeable.recorded``. advance: is given the
-    progress. The base rate, the removal of random directions, is measured for all ablations over
-    the first block. Raises UsageError for options that do not fit, UnsupportedError for an
-    encoder–decoder, or if the heads cannot be ablated.
+    The base rate, the removal of random directions, is measured for all ablations over the first
+    block. Raises UsageError for options that do not fit, UnsupportedError for an encoder–decoder,
+    or if the heads cannot be ablated.
     """
     began = time.monotonic()
     if "decoder" in model.kinds:

@@ -46,7 +46,7 @@ class Edge(NamedTuple):
     """An edge between two words of the text: each token of the query word, each of the key word.
 
     query, key: the words, safe for a terminal; a key may be a picture or a patch. pairs: the
-        (query, key) positions that are visible to the model. moved: see ``Moved``.
+        (query, key) positions that are visible to the model.
     """
 
     query: str
@@ -62,11 +62,7 @@ class Edge(NamedTuple):
 
 @dataclass(frozen=True)
 class EdgeAxes:
-    """The tokens between which edges run.
-
-    queries, keys: the tokens of the axes of the attention. causal: whether a query sees no later
-        key.
-    """
+    """The tokens between which edges run."""
 
     queries: Tokens
     keys: Tokens
@@ -119,7 +115,7 @@ class EdgeAxes:
         """Return up to ``DRAWS`` draws, each with a random edge in the place of each edge.
 
         What is elsewhere are tokens of the same kind that are not special, and no edge is among
-        ``edges``. Empty if an edge has no alternative. seed: of the draws.
+        ``edges``. Empty if an edge has no alternative.
         """
         taken = set(chain.from_iterable(edge.pairs for edge in edges))
         choices = [self._moved(edge, taken) for edge in edges]

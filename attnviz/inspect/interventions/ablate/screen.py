@@ -99,10 +99,7 @@ def _label(report: AblationReport) -> Callable[[HeadLabel], str]:
 
 
 def head_grid(report: AblationReport, scaled: bool = True) -> doc.HeadGrid | None:
-    """Return a grid of the effects of ablations, or of gradients; None for fewer than two.
-
-    scaled: True adds a colour bar; the brief form has only the numbers.
-    """
+    """Return a grid of the effects of ablations, or of gradients; None for fewer than two."""
     gradient, metric = report.method == "gradient", report.ranked_by
     means = {report.cell(e.variant): e.shown(report.metric) for e in report.effects}
     cells = {at: mean for at, mean in means.items() if at is not None and math.isfinite(mean.value)}
@@ -126,10 +123,7 @@ def head_grid(report: AblationReport, scaled: bool = True) -> doc.HeadGrid | Non
 
 
 def ranking_tables(report: AblationReport, most: int | None = None) -> list[doc.Part]:
-    """Return two tables: the heads that matter most, and the heads that are harmful.
-
-    most: the rows of the first table; the report's own number by default.
-    """
+    """Return two tables: the heads that matter most, and the heads that are harmful."""
     if report.method == "gradient":
         gradients, shown = report.gradients, report.by_gradient
         scale = NumberScale.over(gradients.values(), signed=False)
@@ -263,10 +257,7 @@ _LONG_NAME = 10
 
 
 def _first(report: AblationReport, columns: int, lines: int) -> list[doc.Group]:
-    """Return the first screen: the grid beside a text, the ranking, then the texts that fit.
-
-    columns, lines: the available width in characters and lines.
-    """
+    """Return the first screen: the grid beside a text, the ranking, then the texts that fit."""
     tables, half, top = _brief_tables(report), (columns - _GAP) // 2, list[doc.Group]()
     ranked = doc.Group([*tables, *_brief_together(report, below=bool(tables))], spaced=True)
     rows = [len(part.rows) for part in tables if isinstance(part, doc.Table)]

@@ -117,10 +117,7 @@ class _Measure(Options, panel="What is measured"):
 class PatchRequest(
     _PromptChoice, _Patching, HeadChoice, _Measure, Kind, Ranked, Known, IndexBase, Seed
 ):
-    """All options of patching.
-
-    Raises UsageError for options that do not go together.
-    """
+    """All options of patching."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "together", spelled_heads(self.together))
@@ -151,10 +148,7 @@ class PatchRequest(
 
     @property
     def each_token(self) -> bool:
-        """Return whether each token is patched alone.
-
-        This is the default for whole layers of a single prompt pair.
-        """
+        """Return whether each token is patched alone, as for whole layers of a single pair."""
         one, whole = self.clean is not None, self.what in WHOLE_LAYER
         return self.by_token or (one and whole and self.at is None)
 

@@ -40,8 +40,7 @@ _MEMORY = 2**28
 class AllPaths:
     """The shares that every head of some layers has in later heads' inputs, by prompt pair.
 
-    kind: the kind of attention. pairs: the prompts. effects: for each pair, by head.
-    text, source, notes, seed: as in ``Provenance``.
+    effects: for each pair, by head.
     """
 
     model: ModelInfo
@@ -56,7 +55,6 @@ class AllPaths:
     def report(self, sender: Place, into: Into | None = None) -> PathReport:
         """Return the report on one head's share in later heads' inputs.
 
-        sender: its (layer, head). into: only this input, or None for all.
         Raises UsageError if no later head differs between the prompts.
         """
         effects, listeners = self._effects_in_layer(sender), list[Listener]()
@@ -123,7 +121,6 @@ def path(
 ) -> PathReport:
     """Measure the share of one head in the inputs of later heads, over prompt pairs.
 
-    pairs: the pairs, as ``read_pairs`` returns them. advance: is given the progress.
     Raises UsageError if the sender is not exactly one head, or is in the last layer.
     """
     if isinstance(model, OwnAttention):
@@ -140,10 +137,7 @@ def path(
 
 
 def alone(info: ModelInfo) -> UnsupportedError:
-    """Return the error to raise for a model of one layer, in which there is no later head.
-
-    info: the facts of the model.
-    """
+    """Return the error to raise for a model of one layer, in which there is no later head."""
     return UnsupportedError(
         f"{info.name!r} is attention alone, of one layer: no later head reads from it"
     )
@@ -159,7 +153,6 @@ def all_paths(
 ) -> AllPaths:
     """Measure the share of every head of some layers in later heads' inputs, over prompt pairs.
 
-    layers: their indices. seed: of the bootstrap. advance: is given the progress.
     Raises UsageError if no pair fits the model.
     """
     measured = [pairs.prompts[at] for at in _measured(pairs)]
