@@ -21,7 +21,6 @@ from attnviz.corpus import Shard, TextBlock, TextCorpus
 from attnviz.draw.values import json_values, model_facts, model_of
 from attnviz.engine.probing import Probing, open_probing
 from attnviz.errors import UsageError
-from attnviz.forms import MANY, Form, Numbers
 from attnviz.inspect.atlas.report import (
     BINS,
     FARTHEST,
@@ -46,11 +45,11 @@ from attnviz.measures.exact_sums import exact_sum, known_exact, mean
 from attnviz.measures.registry import OF_ONE_TEXT
 from attnviz.measures.rows import Conditions, Weights
 from attnviz.measures.uniform import even_weights, visible_keys
-from attnviz.mergeable import CorpusRecord, Tallies, best_of, recorded
+from attnviz.mergeable import CorpusRecord, Form, Tallies, best_of, recorded
 from attnviz.models.model import Model, model_identity
 from attnviz.models.work import CORPUS_WORK, Work
 from attnviz.progress import UNWATCHED, Watch
-from attnviz.reading import WHOLE, fits
+from attnviz.reading import WHOLE
 from attnviz.records import AttentionRecord, Bools, Input, Kind, Tokens
 from attnviz.texts import empty_note, encode_texts
 
@@ -331,43 +330,24 @@ _TEXT = tuple[list[WHOLE], list[str], _MARKS]
 _TEXTS = tuple[list[WHOLE], list[str], _MARKS, list[WHOLE], list[str], _MARKS]
 
 
-def _check(_: Any, arrays: Mapping[str, Table], texts: Mapping[int, Any], measured: int) -> None:
-    """Raise ValueError for a text that is none, or an entry that is no place of its text."""
-    if measured and arrays["sums.texts"][0] != measured:
-        raise ValueError(f"it counts {arrays['sums.texts'][0]:,} texts, and not {measured:,}")
-    if not all(fits(kept, _TEXT) or fits(kept, _TEXTS) for kept in texts.values()):
-        raise ValueError("a text is not its ids, tokens and marks")
-    given: dict[float, Input] = {index: _input_of(kept) for index, kept in texts.items()}
-    for name in arrays.keys() & {"best.places", "best.sample"}:
-        rows = arrays[name].reshape(-1, 7)
-        if np.isinf(rows).any() or (np.isnan(rows).any(-1) != np.isnan(rows).all(-1)).any():
-            raise ValueError(f"{name} has numbers that are not finite")
-        for _, text, query, key, *shares, _ in _there(rows):
-            sizes = len(given[text].target or given[text].text), len(given[text].text)
-            inside = 0 <= query < sizes[0] and 0 <= key < sizes[1]
-            if not inside or not all(-1e-5 <= share <= 1 + 1e-5 for share in shares):
-                raise ValueError(f"{name} has an entry that is no place of text {text:g}")
-
-
 FORM = Form(
     {"kind": Kind, "top": WHOLE, "sample": WHOLE},
     lambda facts: (
-        {"score": NAMES, "distance": len(FARTHEST), "bin": BINS}
+        {"pair": 2, "score": len(NAMES), "distance": len(FARTHEST), "bin": BINS, "column": 7}
         | {name: facts[name] for name in ("top", "sample")}
     ),
-    (
-        Numbers("texts", "2", term=MANY),
-        Numbers("most.heads", "head 2", "texts", MANY),
-        Numbers("measured compared", "score head"),
-        Numbers("scores", "score head", "measured", exact=True),
-        Numbers("chance", "score head", "compared", exact=True),
-        Numbers("histogram", "score head bin", "measured"),
-        Numbers("links", "head distance", term=MANY),
-        Numbers("weight even", "head distance", "links", exact=True),
-        Numbers("best.places", "head top 7", "texts", None),
-        Numbers("best.sample", "head sample 7", "texts", None),
-    ),
-    _check,
+    {
+        "pair": "texts",
+        "head pair": "most.heads",
+        "score head": "measured compared",
+        "score head exact": "scores chance",
+        "score head bin": "histogram",
+        "head distance": "links",
+        "head distance exact": "weight even",
+        "head top column": "best.places",
+        "head sample column": "best.sample",
+    },
+    _TEXT | _TEXTS,
 )
 """What the record of a shard may hold; see ``_tallies``."""
 
