@@ -137,10 +137,7 @@ def read_bytes(path: Path, *, name: str = "", failure: str = "", most: int = 0) 
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file at a path that the user did not give, without waiting for a writer.
-
-    Raises OSError for a link, a pipe, a device or a directory.
-    """
+    """Open a path that the user did not give; OSError for a link, a pipe, a device, a directory."""
     flags = os.O_RDONLY | getattr(os, "O_BINARY", 0)
     flags |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     stream = os.fdopen(os.open(path, flags), "rb")
@@ -261,10 +258,7 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
 def parse_toml(
     content: bytes, failure: str, kind: type[AttnvizError] = LoadError
 ) -> dict[str, Any]:
-    """Return the table that a TOML file's bytes describe.
-
-    failure: the beginning of the error of ``kind`` that is raised if the TOML is damaged.
-    """
+    """Return the table that a TOML file's bytes describe."""
     import tomllib  # many runs read none
 
     try:

@@ -34,10 +34,7 @@ _BETWEEN = re.compile(r"\s*(?:…|\.\.\.)\s*")
 def given_text(
     asked: ChatOption, argument: str | None, file: Path | None, command: str = "heads"
 ) -> str:
-    """Return the text to run the model on; a ``Chat``, to be finished by a template, for a chat.
-
-    Raises UsageError if there is no text or a chat next to a text, and as ``read_text``.
-    """
+    """Return the text to run on, for a chat a ``Chat``; UsageError if there is none, or two."""
     return read_text(chat_or_text(asked, argument, file), file, command)
 
 

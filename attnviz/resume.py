@@ -127,10 +127,7 @@ class ResumeFile:
 def refuse_other_run(
     named: str, there: Mapping[str, Any], here: Mapping[str, Any], advice: str
 ) -> None:
-    """Raise UsageError if a stored run differs from this one in any of its facts.
-
-    there, here: the facts of both, as JSON values by name.
-    """
+    """Raise UsageError if a stored run differs from this one in any of its facts."""
     for name in [*here, *(name for name in there if name not in here)]:
         if there.get(name) != here.get(name):
             one, other = ("are", "they are") if name.endswith("s") else ("is", "it is")

@@ -50,10 +50,7 @@ _MOST_PIECES = 8
 
 
 class Chat(str):
-    """A chat in place of a text, which a model's template finishes; as a string its contents.
-
-    messages: each with a role and more, as the template takes them.
-    """
+    """A chat in place of a text, which a model's template finishes; as a string its contents."""
 
     messages: Sequence[Mapping[str, Any]]
 
@@ -247,10 +244,7 @@ def cell_text(row: Any, column: str | None, place: str) -> str:
 
 
 def lines_of(path: Path) -> tuple[str, Iterator[str]]:
-    """Return the printable name and the decoded lines of a file, or of standard input for ``-``.
-
-    Raises LoadError if it cannot be read or a line is not UTF-8.
-    """
+    """Return the printable name and the decoded lines of a file, or of ``-``; else LoadError."""
     from_input = str(path) == "-"
     name = "standard input" if from_input else visible(str(path))
     most = TEXTS_BYTES

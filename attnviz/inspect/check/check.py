@@ -291,10 +291,7 @@ def _losses(measured: CheckedModel) -> list[NDArray[np.float64]] | None:
 
 
 def _model(name: str, path: Path) -> str:
-    """Return a model's name as it is written into the file of rules at ``path``.
-
-    name: as it was typed; a relative directory is made relative to the folder of ``path``.
-    """
+    """Return a model's name as it is written into the file of rules at ``path``."""
     if name[:1] != "." or not os.path.isdir(name):
         return name
     beside = os.path.relpath(name, path.parent)

@@ -197,10 +197,7 @@ def _measured(
 
 
 def _scored(probing: Probing, seed: int, text: str | None = None) -> dict[Head, HeadState]:
-    """Return the label and pattern scores of every head, by (layer, head).
-
-    text: used in place of the probes of ``patterns``, if given.
-    """
+    """Return the label and pattern scores of every head, by (layer, head)."""
     model = probing.model
     given = None if text is None else Input(model.encode(text, model.context))
     seeds = range(seed, seed + _SEEDS)
@@ -361,10 +358,7 @@ def _with_moves(changes: Sequence[HeadChange], seed: int) -> tuple[tuple[HeadCha
 def _with_saved(
     request: DiffRequest, a: Side, b: Side, opening: Open, scanning: Scanning
 ) -> DiffReport:
-    """Compare two sides, at least one of them a saved result, with heads paired by index.
-
-    Raises UsageError if they were measured over different texts, or share no head.
-    """
+    """Compare two sides, at least one of them a saved result, with heads paired by index."""
     saved = [side for side in (a, b) if isinstance(side, SavedResult)]
     first, last = saved[0], saved[-1]
     if (first.text, first.source) != (last.text, last.source):

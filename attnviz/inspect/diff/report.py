@@ -64,10 +64,7 @@ class Noise(NamedTuple):
     predictions: Predictions | None = None
 
     def or_more(self, other: Noise) -> Noise:
-        """Return the noise of two models: of each number the larger one.
-
-        For a model that is stored in a coarse number format, its own noise may be too small.
-        """
+        """Return the noise of two models: of each number the larger one."""
         if self.words == other.words:
             return self
         known = [noise.predictions for noise in (self, other) if noise.predictions is not None]

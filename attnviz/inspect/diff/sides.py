@@ -33,10 +33,7 @@ _LEAST = 2  # the fewest tokens of a text: the first query of a causal text sees
 
 @dataclass(frozen=True)
 class LiveSide:
-    """One side of a comparison that is measured: a model, and the texts that it runs on.
-
-    loaded: the model itself, if Python code gave it.
-    """
+    """One side of a comparison that is measured: a model, loaded or named, and its texts."""
 
     name: str
     options: LoadOptions
@@ -83,10 +80,7 @@ def is_saved(name: str) -> bool:
 
 
 def read_saved(name: str) -> SavedResult:
-    """Return the result that ``patterns`` saved in a file.
-
-    Raises LoadError for a file that cannot be read, is damaged, or has other content.
-    """
+    """Return the result that ``patterns`` saved in a file; LoadError for anything else."""
     path = Path(os.path.expanduser(name))
     shown = repr(visible(str(path)))
     data = parse_json(read_bytes(path, name=shown, most=RESULT_BYTES), shown)
@@ -213,10 +207,7 @@ def are_same(a: LiveSide, b: LiveSide) -> bool:
 
 
 def side_inputs(probing: Probing, side: LiveSide, truncate: bool) -> list[Input]:
-    """Return the inputs of the model, one for each text of its side.
-
-    Raises UsageError if a text is too short or too long for it.
-    """
+    """Return the model's input for each text; UsageError for one too short or too long for it."""
     tokens = encode_texts(probing.model, side.texts, truncate, _LEAST)
     return probing.inputs_of(side.texts.texts, tokens, truncate)
 

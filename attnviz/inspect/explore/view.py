@@ -1,7 +1,4 @@
-"""All that the panes show: the results of passes, and the user's choices among them.
-
-A view is immutable: each change makes a new one.
-"""
+"""All that the panes show, in an immutable view: results of passes, and the user's choices."""
 
 from __future__ import annotations
 
@@ -116,10 +113,7 @@ class View:
 
     @cached_property
     def record(self) -> AttentionRecord:
-        """Return the attention record that is shown.
-
-        For a text that is being generated it has the new tokens, but no weights.
-        """
+        """Return the attention record that is shown; of a growing text the tokens, no weights."""
         record = self.shown.report.record
         if self.written is None or not self.written.at:
             return record

@@ -143,10 +143,7 @@ def _room(columns: int, count: int) -> int:
 
 
 def examples(report: HeadsReport, room: int, lines: int, *, values: bool = False) -> list[doc.Part]:
-    """Return maps of the most distinctive heads that fit; for a long text the coloured text.
-
-    values: writes the weights into the cells even if the report's view does not ask for them.
-    """
+    """Return maps of the most distinctive heads that fit; for a long text the coloured text."""
     values |= report.view.values
     run, record = report.first, report.first.record
     queries, keys = len(record.queries), len(record.keys)
@@ -185,10 +182,7 @@ def _maps_and_text(report: HeadsReport, room: int, lines: int) -> list[doc.Part]
 
 
 def _told_text(report: HeadsReport, room: int, lines: int) -> list[doc.Part]:
-    """Return ``text_maps`` of the word and the head that the finding names, if there are any.
-
-    Of a word of several tokens it is the one whose weight the finding gives.
-    """
+    """Return ``text_maps`` of the word and the head that the finding names, if there are any."""
     run, sink = report.first, report.view.sink
     tellings = report.told
     if len(run.heads) == 1 and len(report.reports) == 1:  # a chosen head, as its card tells of it
@@ -377,10 +371,7 @@ def _overview(report: HeadsReport, columns: int, lines: int) -> Groups:
 def _strip(
     report: HeadsReport, lines: int, room: int = _STRIP, large: int = _IN_FULL
 ) -> doc.Maps | None:
-    """Return small maps of the next most distinctive heads that fit; None if not even one does.
-
-    large: how many heads have a large map beside them.
-    """
+    """Return small maps of the next most distinctive heads that fit; None if not even one does."""
     run = report.first
     tokens = max(len(run.record.queries), len(run.record.keys))
     size = (tokens + 1) // 2, max(tokens, _NARROW_STRIP)

@@ -128,10 +128,7 @@ def links_of(report: HeadsReport, count: int) -> doc.Table | None:
 
 
 def pairs_table(run: HeadsRecord, count: int, sink: bool = False) -> doc.Table:
-    """Return a table of each head's strongest token pairs, query → key, with their weights.
-
-    A token that occurs several times is shown with its index.
-    """
+    """Return a table of each head's strongest token pairs, a repeated token with its index."""
     queries, keys = link_names(run.record, _LONGEST_IN_TABLES, words=False)
     rows = []
     for place in run.places:
@@ -177,10 +174,7 @@ def named_word(tokens: Tokens, word: Word) -> str:
 
 
 def word_maps(run: HeadsRecord, word: WordPlaces, values: bool) -> doc.Maps:
-    """Return two maps with a row for each head: the word as a query, and the word as a key.
-
-    In cross attention a word may be on one axis only; the other map is left out.
-    """
+    """Return two maps with a row for each head: the word as a query, and the word as a key."""
     record, maps = run.record, []
     names = tuple(run.name(layer, head) for layer, head, _ in record)
     heads = Tokens((0,) * len(names), names, (False,) * len(names))

@@ -57,10 +57,7 @@ class ModuleChoice:
 
 @dataclass(frozen=True)
 class ModuleMaps:
-    """The maps of a module's heads, and for each (layer, head) how ``run_without`` names it.
-
-    info: the facts of the module, without notes on the one text of the maps.
-    """
+    """The maps of a module's heads, and for each (layer, head) how ``run_without`` names it."""
 
     maps: HeadMaps
     info: ModelInfo

@@ -285,10 +285,7 @@ def padding_of(record: AttentionRecord) -> Bools | None:
 
 
 def compare_heads(reports: Sequence[HeadsRecord]) -> HeadsReport:
-    """Return the runs side by side, with the share of attention that each head moved.
-
-    It is the total variation distance: the mean over queries of ½ Σⱼ |A[i, j] − B[i, j]|.
-    """
+    """Return runs side by side and what each head moved: mean over queries of ½ Σⱼ"""
     first, *others = reports
     moved: list[dict[tuple[int, int], float] | None] = [None]
     for run in others:

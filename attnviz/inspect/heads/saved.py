@@ -400,10 +400,7 @@ def _weights(
 
 
 def _captured(facts: Mapping[str, Any], arrays: Arrays, name: str) -> HeadsReport:
-    """Return the heads of a capture.
-
-    Raises LoadError, or what ``reading.damaged`` knows, if they do not fit together.
-    """
+    """Return the heads of a capture."""
     unknown = [visible(key) for key in facts if key not in _FACTS]
     if unknown:
         raise LoadError(f"{name}: {unknown[0]!r} is no fact of {_CAPTURE}: see attnviz docs heads")

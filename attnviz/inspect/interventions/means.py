@@ -76,10 +76,7 @@ NOT_MEASURED = Mean()
 def p_values(
     values: NDArray[np.floating], seed: int, known: NDArray[np.floating] | None = None
 ) -> list[float | None]:
-    """Test whether each mean over texts is 0; return adjusted p-values, None for under five.
-
-    values: (text, change), the changes of one family.
-    """
+    """Return the adjusted p-value of each mean over texts, (text, change); None for under five."""
     if len(values) < LEAST_TEXTS:
         return [None] * values.shape[1]
     return list(adjusted_p(values, seed, known).tolist())
@@ -173,10 +170,7 @@ def label_column(
     head: Callable[[Entry], Place | None],
     write: Callable[[HeadLabel], str],
 ) -> doc.ColumnOf[Entry]:
-    """Return the table column of the labels of heads.
-
-    head: returns that of an entry; None stands for several heads.
-    """
+    """Return the table column of the labels of heads."""
 
     def text(entry: Entry) -> str:
         place = head(entry)

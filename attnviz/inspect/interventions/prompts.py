@@ -39,10 +39,7 @@ class Prompts(NamedTuple):
 
 
 class PromptPairs(NamedTuple):
-    """The prompt pairs of a run, with their source.
-
-    source: a description of where they come from; empty if they were typed.
-    """
+    """The prompt pairs of a run, with their source, which is empty if they were typed."""
 
     prompts: tuple[Prompts, ...]
     source: str = ""

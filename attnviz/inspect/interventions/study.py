@@ -65,10 +65,7 @@ class Series(ABC, Generic[S]):
 
     @abstractmethod
     def rebuild(self, text: int, changes: tuple[int, ...], metrics: Metrics, kept: Any) -> S:
-        """Return a piece made from the facts in the resume file; a ValueError means damage.
-
-        kept: the result of ``details`` when the piece was stored.
-        """
+        """Return a piece made from the facts in the resume file; a ValueError means damage."""
 
     def changes(self, piece: S) -> tuple[int, ...]:
         """Return the indices of the changes that a piece has measured."""

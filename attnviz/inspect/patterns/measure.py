@@ -429,10 +429,7 @@ class _Scoring:
         return self._kept[layer]
 
     def _score_waiting(self) -> None:
-        """Score the whole matrices that wait, all layers of a text as if they were one.
-
-        Most of the time of a short text is that of the calls, not of its numbers.
-        """
+        """Score the whole matrices that wait, all layers of a text as if they were one."""
         for text, by_layer in self._waiting.items():
             self._parts[text].append(self._whole(text, by_layer, None))
         self._waiting, self._cells = {}, 0

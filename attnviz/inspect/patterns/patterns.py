@@ -50,10 +50,7 @@ def read_sentences(request: PatternsRequest, text: str | None) -> Sentences:
 def work(
     text: str | TextCorpus | None, request: PatternsRequest, sentences: Sentences = None
 ) -> Work:
-    """Return the planned work over the texts, from which the loader chooses NumPy or torch.
-
-    Torch alone sums attention, and draws the random weights of a checkpoint.
-    """
+    """Return the planned work over the texts, from which the loader chooses NumPy or torch."""
     if request.reduce == "fused":
         return ON_TORCH
     drawn = bool(request.control)
@@ -123,10 +120,7 @@ def patterns(
 
 
 def keep_labels(model: Model, report: PatternReport) -> list[str]:
-    """Store the labels of a model's heads, for later use by ``heads`` and ``ablate``.
-
-    Returns a note for the reader if the user's cache cannot be written.
-    """
+    """Store the labels of a model's heads for later use; return a note if that is not possible."""
     place = label_file(model, report.kind)
     if place is None or report.model.not_finite:
         return []

@@ -60,10 +60,7 @@ FEWEST = 4
 
 @dataclass(frozen=True, eq=False)
 class ProbeText:
-    """One text over which pattern scores are measured.
-
-    probe: the name of its set, such as ``natural text``.
-    """
+    """One text over which pattern scores are measured, of a set such as ``natural text``."""
 
     probe: str
     passage: Input

@@ -1,7 +1,4 @@
-"""The report of ``attnviz patterns``: each head's scores, base rates and label, and the texts.
-
-The scores are defined by ``measures``, relations between words by ``relations``.
-"""
+"""The report of ``attnviz patterns``: each head's scores, base rates and label, and the texts."""
 
 from __future__ import annotations
 
@@ -282,10 +279,7 @@ def score_entry(entry: PatternScores) -> dict[str, Any]:
 
 
 def read_scores(facts: Mapping[str, Any]) -> PatternScores:
-    """Return the label, the pattern scores and the intervals of one head from a saved file.
-
-    Raises KeyError, TypeError or ValueError for anything else.
-    """
+    """Return a head of a saved file; KeyError, TypeError or ValueError for anything else."""
 
     def numbers(given: Mapping[str, Any]) -> dict[str, float | None]:
         return {str(name): read_score(name, score) for name, score in given.items()}

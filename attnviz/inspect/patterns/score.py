@@ -362,10 +362,7 @@ class _Rule(NamedTuple):
     said: Mapping[Place, HeadLabel] | None = None
 
     def labelled(self, head: PatternScores, floors: Mapping[str, float]) -> PatternScores:
-        """Return the head with its label and what stands behind it.
-
-        floors: by score, the highest value of the random baseline's heads in the same layer.
-        """
+        """Return the head with its label and what stands behind it."""
         gains = strengths(self.names, head.scores, head.base_rate, floors)
         said = None if self.said is None else self.said.get(head.place)
         label = self._label(head, gains, said)
@@ -472,10 +469,7 @@ def _untestable(
 def _not_measured(
     attention: Conditions, heads: Sequence[PatternScores], *, own: bool, relations: Sequence[str]
 ) -> dict[str, str]:
-    """Return the reason for each score that no head has, by name.
-
-    relations: annotated relations of which no word pair could be tested.
-    """
+    """Return the reason for each score that no head has, by name."""
     names = dict.fromkeys(name for head in heads for name in head.scores)
     missing = [name for name in names if all(head.scores.get(name) is None for head in heads)]
     reasons = {name: _reason(name, attention, own) for name in missing}

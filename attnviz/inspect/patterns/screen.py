@@ -275,10 +275,7 @@ _AROUND = 5
 
 
 def _first(report: PatternReport, max_width: int, lines: int) -> list[doc.Group]:
-    """Return the overview and the best head of each label, or all heads by the watched label.
-
-    Both stand next to each other if they fit, else below each other, else the table stands alone.
-    """
+    """Return the overview and the best head of each label, or all heads by the watched label."""
     if (watch := report.watch) is not None and not report.ranked(watch):
         return []
     grid = label_grid(report) if watch is None else score_grid(report, watch)
@@ -444,10 +441,7 @@ def _grid(
 
 
 def _values(entry: PatternScores) -> dict[str, float]:
-    """Return the score of a head's label, and all its scores, by their names in words.
-
-    That of induction on natural text is ``induction, on text``.
-    """
+    """Return the score of a head's label, and all its scores, by their names in words."""
     values = {"score": entry.score}
     for name, value in entry.scores.items():
         own = name.removeprefix(ON_TEXT)
@@ -511,10 +505,7 @@ def leaders_table(report: PatternReport) -> doc.Table:
 def score_table(
     report: PatternReport, name: str, heads: Sequence[PatternScores], everyone: bool
 ) -> doc.Table:
-    """Return a table of one pattern score: a row for each head, with bar, base rate, statistics.
-
-    everyone: whether heads without the label are listed too; then each one's label is shown.
-    """
+    """Return a table of one pattern score: a row for each head, with bar, base rate, statistics."""
 
     def margin(entry: PatternScores) -> str:
         value, base = entry.scores.get(name), entry.base_rate.get(name)

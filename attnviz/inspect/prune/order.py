@@ -102,10 +102,7 @@ class Goal:
 
 
 def goal_of(request: PruneRequest, bounds: RemovalBounds, info: ModelInfo, baseline: float) -> Goal:
-    """Return the point at which removals stop.
-
-    Raises UsageError if the model does not have the chosen heads, or would lose too many.
-    """
+    """Return the point at which removals stop; UsageError for heads that cannot all go."""
     if request.heads:
         return _chosen(request, bounds, info)
     if request.until_loss is not None:
@@ -209,10 +206,7 @@ def _whole_rounds(steps: list[PruneStep], bounds: RemovalBounds) -> tuple[PruneS
 def random_losses(
     meter: ScanMeter, bounds: RemovalBounds, counts: Sequence[int], *, draws: int, seed: int
 ) -> tuple[RandomLoss, ...]:
-    """Return for each number of removals in ``counts`` the losses over ``draws`` random orders.
-
-    seed: draws the orders, which are the same for all counts.
-    """
+    """Return for each number of removals in ``counts`` the losses over ``draws`` random orders."""
     if not counts or not draws:
         return ()
     generator, orders = random.Random(seed), list[list[Head]]()
@@ -246,10 +240,7 @@ class ScanMeter:
         return self._known[()]
 
     def losses(self, removals: Sequence[Collection[Head]]) -> list[float]:
-        """Return for each removal the loss in nats per token of the model without those heads.
-
-        Raises UsageError for a model that predicts no tokens.
-        """
+        """Return the loss, nats per token, without each set of heads; see ``baseline``."""
         keys = [tuple(sorted(removal)) for removal in removals]
         new = [Variant(key) for key in dict.fromkeys(keys) if key and key not in self._known]
         if new:

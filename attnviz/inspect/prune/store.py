@@ -167,10 +167,7 @@ class PruneStore:
         return {name: tensor.to("meta") for name, tensor in state.items()}
 
     def _smaller(self, state: Mapping[str, Tensor], removed: Removed) -> Iterator[Stored]:
-        """Yield the ways of storing the pruned model with fewer parameters, the smallest first.
-
-        state: the tensors of the model, in which the removed heads are already zero.
-        """
+        """Yield the ways of storing the pruned model with fewer parameters, the smallest first."""
         model, info = self._model.model, self._model.info
         for plan in cut_plans(removed, self.projections, info.heads, info.kv_heads):
             described = _described(model, plan, info.head_dim)

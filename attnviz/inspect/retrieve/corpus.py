@@ -250,10 +250,7 @@ def _sums(
 
 
 def report_of(record: CorpusRecord) -> RetrieveReport:
-    """Return the report made from the sums of a saved record, without running a model.
-
-    Raises UsageError if no text of a whole corpus is long enough.
-    """
+    """Return the report of a saved record; UsageError if no text of a corpus is long enough."""
     sums, shown, run = record.tallies.sums, record.shown, record.run
     info, lengths, seed = model_of(shown["model"]), tuple(run["lengths"]), run["seed"]
     count = int(sums["haystacks"].sum()) if "haystacks" in sums else 0

@@ -60,10 +60,7 @@ class Question:
     text: range
 
     def shuffled(self, seed: Sequence[int]) -> Question:
-        """Return the question with the haystack's tokens, needles included, in random order.
-
-        seed: of the order, which is the same for all questions about one haystack.
-        """
+        """Return the question with the haystack's tokens, needles included, in random order."""
         order = np.random.default_rng(seed).permutation(self.text).tolist()
         moved = dict(zip(order, self.text, strict=True))
         ids = (*self.ids[: self.text.start], *(self.ids[place] for place in order))
@@ -87,10 +84,7 @@ class Material(NamedTuple):
 
 
 def read_sentences(file: Path | None) -> tuple[str, ...]:
-    """Return the sentences of a file, or of the built-in passages if it is None.
-
-    Raises UsageError if the file has no text, LoadError if it cannot be read.
-    """
+    """Return the sentences of a file, or of the built-in passages if it is None."""
     text = "\n".join(natural_texts()) if file is None else read_text(None, file, "retrieve")
     return sentences_of(text)
 

@@ -305,10 +305,7 @@ class HaystackStudy:
     def read(
         self, what: str, without: Callable[[int], Sequence[Head]] = lambda haystack: ()
     ) -> list[list[Answered]]:
-        """Run the model on every question; return for each haystack the measurements by question.
-
-        without: returns the heads that are ablated, given the index of a haystack.
-        """
+        """Run the model on every question; return for each haystack what was measured."""
         info, readers = self._model.info, dict[tuple[Head, ...], Reader]()
 
         def one(at: int) -> list[Answered]:

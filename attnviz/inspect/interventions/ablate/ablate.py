@@ -220,10 +220,7 @@ class AblationStudy(Study):
             self.control.cover(self._ranked(), range(self.control.texts), add)
 
     def _spend(self, seconds: float, advance: Advance) -> None:
-        """Rank the heads by gradient, and ablate the first of them for as long as the time allows.
-
-        The texts are those over which there is time to rank in a quarter of it.
-        """
+        """Rank the heads by gradient, and ablate the first of them while the time allows it."""
         plan, start = self.plan, time.monotonic()
         drawn = np.random.default_rng(plan.options.seed).permutation(len(plan.inputs) - 1) + 1
         order = [0, *drawn.tolist()]  # the first text stays first, because it is shown
@@ -438,10 +435,7 @@ def _patterns(report: AblationReport, model: Model, *, ignored: bool) -> HeadsRe
 def observed(
     model: Model, given: Input, kind: Kind, wanted: Iterable[Place], *, ignored: bool
 ) -> HeadsRecord | None:
-    """Return the attention of some heads over a text, with their labels.
-
-    Returns None if the attention cannot be observed; an ablation can be reported without it.
-    """
+    """Return the attention of some heads over a text, and labels; None if not to be observed."""
     heads: dict[int, set[int]] = {}
     for layer, head in wanted:
         heads.setdefault(layer, set()).add(head)

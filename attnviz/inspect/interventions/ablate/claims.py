@@ -1,7 +1,4 @@
-"""The sentences of ``attnviz ablate``: what its numbers allow to say, and what they do not.
-
-The finding, the facts that a reader needs to repeat the run, the titles and the caveats.
-"""
+"""The sentences of ``attnviz ablate``: what its numbers allow to say, and what they do not."""
 
 from __future__ import annotations
 
@@ -167,10 +164,7 @@ def _random_edges(report: AblationReport) -> tuple[str, str, str]:
 
 
 def without_words(report: AblationReport, effect: Effect, called: str = "") -> str:
-    """Return a clause on the effect of an ablation: the change, the value before and after.
-
-    called: the name of the head in the sentence; its usual name by default.
-    """
+    """Return a clause on the effect of an ablation: the change, the value before and after."""
     name, value = called or report.missing(effect.variant), effect.shown(report.metric).value
     before = {"loss_delta": "loss", "logit_diff": "logit_diff"}.get(report.metric, "")
     at = report.baseline.get(before)

@@ -136,10 +136,7 @@ def _digest(inputs: Sequence[Input]) -> str:
 
 
 def plan_of(model: Model, texts: Texts, request: AblateRequest) -> AblationPlan:
-    """Check and tokenize everything in a request; return the plan that is ready to run.
-
-    Raises UsageError for heads, texts or tokens that do not fit the model.
-    """
+    """Return the plan of a request, ready to run; UsageError for what does not fit the model."""
     asked, edge = request.answer is not None, request.edge
     written = tuple(finished(model, text, answering=asked) for text in texts.texts)
     texts, kind = texts._replace(texts=written), attention_kind(model, Choice(kind=request.kind))

@@ -227,10 +227,7 @@ class PatchReport(Report, Provenance):
         return self.ratio and any(effect.share.interval for effect in self.effects)
 
     def mean(self, effect: PatchEffect) -> Mean:
-        """Return the number that is shown for a patch, with its interval.
-
-        It is the estimate by gradient, the share, or the change of the metric.
-        """
+        """Return what is shown of a patch, with its interval: estimate, share, or change."""
         if self.method == "gradient":
             return Mean(effect.gradient)
         return effect.share if self.ratio else Mean(effect.change)

@@ -38,10 +38,7 @@ _MEMORY = 2**28
 
 @dataclass(frozen=True)
 class AllPaths:
-    """The shares that every head of some layers has in later heads' inputs, by prompt pair.
-
-    effects: for each pair, by head.
-    """
+    """The shares that every head of some layers has in later heads' inputs, by prompt pair."""
 
     model: ModelInfo
     kind: Kind
@@ -151,10 +148,7 @@ def all_paths(
     seed: int = 0,
     advance: Watch = UNWATCHED,
 ) -> AllPaths:
-    """Measure the share of every head of some layers in later heads' inputs, over prompt pairs.
-
-    Raises UsageError if no pair fits the model.
-    """
+    """Measure every head's share in later heads' inputs, over pairs; UsageError if none fits."""
     measured = [pairs.prompts[at] for at in _measured(pairs)]
     study = pair_study(model, measured, copies=True, advance=advance)
     encoded = [pair.given for pair in study.prompts]
@@ -199,10 +193,7 @@ def _measured(pairs: PromptPairs) -> range:
 def _listener(
     effects: Sequence[Sequence[PathEffects]], into: Into, key: HeadKey, seed: int
 ) -> Listener:
-    """Return the share of a head in one input of a later head, the mean over prompt pairs.
-
-    effects: for each pair those of the head, then those of the others of its layer.
-    """
+    """Return the share of a head in one input of a later head, the mean over prompt pairs."""
     pairs = [own for own in effects if key in own[0].shares.get(into, {})]
     first = [own[0] for own in pairs]
     shares = np.array([own.share(into, key) for own in first])
