@@ -10,7 +10,6 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import repeat
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -38,7 +37,7 @@ from attnviz.inspect.atlas.report import (
 from attnviz.inspect.atlas.request import AtlasRequest
 from attnviz.inspect.head.report import Firing
 from attnviz.inspect.heads.links import between_words, linking
-from attnviz.inspect.patterns.measure import Beside, TextScores, measure
+from attnviz.inspect.patterns.measure import Beside, measure
 from attnviz.inspect.patterns.probes import OWN, ProbeText
 from attnviz.inspect.patterns.score import stacked
 from attnviz.measures.exact_sums import exact_sum, known_exact, mean
@@ -104,15 +103,15 @@ def scan(probing: Probing, texts: Sequence[Input]) -> list[TextFound]:
 
     probes = [ProbeText(OWN, text) for text in texts]
     results = measure(probing, probes, attention, None, beside=links_of)
-    return [*map(_found, texts, results, repeat(attention.kind))]
-
-
-def _found(text: Input, result: TextScores, kind: Kind) -> TextFound:
-    stack, links = stacked([result], OF_ONE_TEXT), dict(result.beside)
-    scores = np.vstack([links.pop("fires"), stack.scores[0]])
-    scores[:, [place in result.lost for place in result.places]] = np.nan
-    chance = np.vstack([links.pop("fires_even"), stack.base[0]])
-    return TextFound(text.queries(kind), text.keys(kind), result.places, scores, chance, **links)
+    scanned, kind = list[TextFound](), attention.kind
+    for text, result in zip(texts, results, strict=True):
+        stack, links = stacked([result], OF_ONE_TEXT), dict(result.beside)
+        scores = np.vstack([links.pop("fires"), stack.scores[0]])
+        scores[:, [place in result.lost for place in result.places]] = np.nan
+        chance = np.vstack([links.pop("fires_even"), stack.base[0]])
+        tokens = text.queries(kind), text.keys(kind)
+        scanned.append(TextFound(*tokens, result.places, scores, chance, **links))
+    return scanned
 
 
 class _Links(NamedTuple):

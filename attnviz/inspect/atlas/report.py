@@ -229,7 +229,11 @@ class AtlasReport(Report, Provenance):
         """
         with whole_directory(Path(directory)) as draft:
             _write_lines(draft / "heads.jsonl", (head.data() for head in self.heads))
-            texts = ({"text": at, **_text(given)} for at, given in self.kept.items())
+            texts = list[dict[str, Any]]()
+            for at, given in self.kept.items():
+                texts.append({"text": at, "token_ids": given.text.ids, "tokens": given.text.texts})
+                if (target := given.target) is not None:
+                    texts[-1] |= {"target_ids": target.ids, "target_tokens": target.texts}
             _write_lines(draft / "texts.jsonl", texts)
             page = document_html(self.with_maps(model).document(), palette or self.palette)
             (draft / "index.html").write_text("".join(f"{line}\n" for line in page), "utf-8")
@@ -273,13 +277,6 @@ def _place(fired: Fired) -> dict[str, Any]:
         "usual": fired.usual,
         "even": fired.even,
     }
-
-
-def _text(given: Input) -> dict[str, Any]:
-    facts: dict[str, Any] = {"token_ids": given.text.ids, "tokens": given.text.texts}
-    if given.target is not None:
-        facts |= {"target_ids": given.target.ids, "target_tokens": given.target.texts}
-    return facts
 
 
 def _write_lines(path: Path, entries: Iterable[dict[str, Any]]) -> None:

@@ -15,7 +15,7 @@ from attnviz.inspect.patterns.relations import AnnotatedSentence, WordView, ship
 from attnviz.inspect.patterns.report import Probe
 from attnviz.measures.registry import DESCRIBED, of_family
 from attnviz.models.work import about_tokens
-from attnviz.records import Input, Tokens
+from attnviz.records import Input
 from attnviz.texts import natural_texts
 
 NATURAL = "natural text"
@@ -154,10 +154,8 @@ def _annotated(
     return found, tuple(skipped)
 
 
-@lru_cache(256)
-def _word_view(sentence: AnnotatedSentence, tokens: Tokens, causal: bool) -> WordView:
-    """Return the words of a sentence; a comparison of two models often asks for them twice."""
-    return WordView(sentence, tokens, causal)
+_word_view = lru_cache(256)(WordView)
+"""Returns the words of a sentence; a comparison of two models often asks for them twice."""
 
 
 def batches(texts: Sequence[ProbeText], tokens: int) -> list[list[ProbeText]]:

@@ -204,7 +204,15 @@ class PatternReport(Report, Provenance):
             "watched": self.watch,
             "index_base": 0,
             "probes": [asdict(probe) for probe in self.probes],
-            "labels": {name: _label_facts(self, name) for name in self.labels},
+            "labels": {
+                name: {
+                    "letter": label_named(name).letter,
+                    "family": label_named(name).family,
+                    "threshold": least,
+                    "heads": len(self.labelled(name)),
+                }
+                for name, least in self.thresholds.items()
+            },
             "labels_from": None if self.labels_from == "none" else self.labels_from,
             "labels_date": self.labels_date or None,
             "not_measured": self.not_measured,
@@ -296,12 +304,3 @@ def read_scores(facts: Mapping[str, Any]) -> PatternScores:
             if low is not None and high is not None
         },
     )
-
-
-def _label_facts(report: PatternReport, name: str) -> dict[str, Any]:
-    return {
-        "letter": label_named(name).letter,
-        "family": label_named(name).family,
-        "threshold": report.thresholds[name],
-        "heads": len(report.labelled(name)),
-    }

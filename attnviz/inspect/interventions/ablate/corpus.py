@@ -243,7 +243,7 @@ def report_of(record: CorpusRecord) -> AblationReport:
     return AblationReport(
         info,
         run["kind"],
-        (_tokens_of(*shown["tokens"]),),
+        (Tokens(*map(tuple, shown["tokens"])),),
         effects,
         counts=(texts, int(sums.get("tokens", 0))),
         mode=run["mode"],
@@ -265,10 +265,6 @@ def report_of(record: CorpusRecord) -> AblationReport:
         notes=tuple(_notes(record, texts)),
         index_base=shown["index_base"],
     )
-
-
-def _tokens_of(ids: Sequence[int], texts: Sequence[str], special: Sequence[bool]) -> Tokens:
-    return Tokens(tuple(ids), tuple(texts), tuple(special))
 
 
 def _notes(record: CorpusRecord, texts: int) -> Iterator[str]:

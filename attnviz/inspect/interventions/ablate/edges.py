@@ -20,7 +20,6 @@ from attnviz.errors import UsageError
 from attnviz.inspect.interventions.ablate.request import read_edges
 from attnviz.measures.words import find_in
 from attnviz.records import Tokens
-from attnviz.token_layout import TokenLayout
 
 Pairs = tuple[tuple[int, int], ...]
 """Positions (query, key) of tokens."""
@@ -162,20 +161,16 @@ class EdgeAxes:
             return tuple(layout.of_kind("patch", "cls", "newline").tolist())
         word = find_in(tokens, typed)
         if word is None:
-            pictures = "" if layout is None else f"{PICTURE}, {_patches(layout)}, "
-            if layout is None and typed.strip() == PICTURE:
-                pictures = "a picture by --image FILE, "
+            pictures = "a picture by --image FILE, " * (typed.strip() == PICTURE)
+            if layout is not None:
+                sizes = dict.fromkeys(f"{grid.rows} × {grid.columns}" for grid in layout.grids)
+                patches = f"ROW,COLUMN from 0 of {' or '.join(sizes)} patches"
+                pictures = f"{PICTURE}, {patches}, "
             raise UsageError(
                 f"--edge: no {axis} {typed!r} in the text: give {pictures}a word of it, WORD:2 for "
                 f"its second place, or an index from 0 to {len(tokens) - 1}"
             )
         return word.span
-
-
-def _patches(layout: TokenLayout) -> str:
-    """Return how a patch is named, with the patches that the pictures have."""
-    sizes = dict.fromkeys(f"{grid.rows} × {grid.columns}" for grid in layout.grids)
-    return f"ROW,COLUMN from 0 of {' or '.join(sizes)} patches"
 
 
 def _name(tokens: Tokens, word: Sequence[int]) -> str:

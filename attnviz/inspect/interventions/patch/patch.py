@@ -173,7 +173,8 @@ class PatchStudy(Study):
         measure(_PATCHES, plan.asked)
         if plan.request.each_token:
             self.followed = plan.places
-            if not plan.request.chooses_heads and plan.request.what not in WHOLE_LAYER:
+            chosen = plan.request.head or plan.request.layer is not None
+            if not chosen and plan.request.what not in WHOLE_LAYER:
                 strongest = self.report().ranking(MOST_FOLLOWED)
                 self.followed = tuple(sorted(effect.places[0] for effect in strongest))
             measure(_TOKENS, plan.asked[:1], patches=lambda pair: plan.by_token(self.followed)[1])

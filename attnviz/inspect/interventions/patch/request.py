@@ -142,11 +142,6 @@ class PatchRequest(
                 raise UsageError(words)
 
     @property
-    def chooses_heads(self) -> bool:
-        """Return whether the user chose heads or layers."""
-        return bool(self.head) or self.layer is not None
-
-    @property
     def each_token(self) -> bool:
         """Return whether each token is patched alone, as for whole layers of a single pair."""
         one, whole = self.clean is not None, self.what in WHOLE_LAYER
