@@ -225,6 +225,7 @@ class AtlasReport(Report, Provenance):
         """Write the atlas to a new directory: ``heads.jsonl``, ``texts.jsonl`` and ``index.html``.
 
         model: as ``attnviz.load`` returns it; it is run over the texts that the page shows.
+        palette: of the page; empty for the report's own.
         Raises UsageError if the directory exists and is not empty, LoadError if writing fails.
         """
         with whole_directory(Path(directory)) as draft:
