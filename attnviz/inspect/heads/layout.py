@@ -19,17 +19,8 @@ from attnviz.draw.maps import thumbnails_fit
 from attnviz.draw.palette import STEPS, Tint, shades
 from attnviz.draw.provenance import label_source, share
 from attnviz.draw.regions import clearest, region_group
+from attnviz.inspect.heads import listed
 from attnviz.inspect.heads.links import attention_from
-from attnviz.inspect.heads.listed import (
-    above_usual,
-    head_arcs,
-    links_of,
-    named_word,
-    pair_table,
-    pairs_table,
-    titled,
-    word_tables,
-)
 from attnviz.inspect.heads.report import HeadsReport
 from attnviz.inspect.heads.sentences import counts, overview_words, run_names, score_words, scored
 from attnviz.measures.registry import label_named, said_name
@@ -87,13 +78,13 @@ def first_groups(report: HeadsReport, columns: int, lines: int) -> Groups:
     """Return the parts that a terminal shows below the finding, fitted to its size."""
     run, view = report.first, report.view
     if view.pairs:
-        table = pair_table(run, view.pairs[0], least=3)
+        table = listed.pair_table(run, view.pairs[0], least=3)
         most = min(_LISTED, lines - 5)
         hidden = max(len(table.rows) - most, 0)
         return [doc.Group([table._replace(rows=table.rows[:most], hidden=hidden)])]
     if view.words:
         word = view.words[0]
-        tables = word_tables(run, word, view.sink, "attention {}", _LISTED)
+        tables = listed.word_tables(run, word, view.sink, "attention {}", _LISTED)
         groups = [_columns(columns, tables[:1], tables[1:])]
         rest = lines - max((len(table.rows) for table in tables), default=0) - 2
         if word[0] is not None:
@@ -101,7 +92,7 @@ def first_groups(report: HeadsReport, columns: int, lines: int) -> Groups:
             groups.append(doc.Group(texts, yields=1))
         return groups
     if view.top is not None:
-        tables = [pairs_table(each, view.top, view.sink) for each in report.reports]
+        tables = [listed.pairs_table(each, view.top, view.sink) for each in report.reports]
         return [doc.Group([table]) for table in tables]
     if len(report.reports) > 1:
         return _runs(report, lines)
@@ -212,7 +203,7 @@ def distinctive(report: HeadsReport) -> list[tuple[int, int]]:
     labelled = [count for count in counts(run) if count.what.is_finding]
     clear = [count for count in labelled if not math.isnan(count.what.score)]
     clear.sort(key=lambda count: (run.rests(*count.place), count.what.short == "self"))
-    linking = [(link.layer, link.head) for link in above_usual(report.agreed_links)]
+    linking = [(link.layer, link.head) for link in listed.above_usual(report.agreed_links)]
     lead = [(said.link.layer, said.link.head) for said in report.told]
     if run.regions is not None:
         lead = [run.regions.heads[clearest(run.regions)[0]]]
@@ -253,7 +244,7 @@ def text_maps(
         texts = [(word, word_text(queries, word)) for word in reversed(words)]
         plain = (word for word, text in texts if text.strip() and not is_punctuation(text))
         word = chosen or Word(next(plain, range(len(queries) - 1, len(queries))))
-        asking, token = [*word.span], named_word(queries, word)
+        asking, token = [*word.span], listed.named_word(queries, word)
         if len(asking) == 1 and any(asking[0] in whole and len(whole) > 1 for whole in words):
             token = f"piece {token}"
     weights = attention_from(run, asking)
@@ -281,7 +272,7 @@ def text_maps(
         said = [(name, True), (f"scale: max {share(full)}", False)]
         one = Tokens((0,), (name,), (False,))
         maps.append(doc.Map(name, values[None, :], one, run.record.keys, said, full=full))
-    title = titled(f"attention from {token}", run, sink)
+    title = listed.titled(f"attention from {token}", run, sink)
     most = max((lines - len(maps) - _lines(title, room)) // len(maps), 1)
     if letters // max(room - _INDENT - _LABEL, 1) + _LISTING <= most:
         most = 0  # all of the text, and its largest weights in words
@@ -292,7 +283,7 @@ def first_arcs(report: HeadsReport, room: int = _ARCS_ROOM) -> list[doc.Arcs]:
     """Return arcs of the most distinctive head, or [] if the text is wider than ``room``."""
     if text_columns(report.first.record.keys) > room:
         return []
-    arcs = head_arcs(report.first, *distinctive(report)[0], report.view.sink)
+    arcs = listed.head_arcs(report.first, *distinctive(report)[0], report.view.sink)
     return [arcs] if arcs is not None and arcs.arcs else []
 
 
@@ -481,7 +472,7 @@ def _links(report: HeadsReport, lines: int) -> list[doc.Part]:
     repeats = any(entry.scores.get("induction") is not None for entry in run.heads)
     testable = repeats or not run.record.causal
     note = "" if testable else "induction: not testable (no repeats)"
-    table = links_of(report, min(max(lines - 2 - bool(note), 2), _MOST_LINKS))
+    table = listed.links_of(report, min(max(lines - 2 - bool(note), 2), _MOST_LINKS))
     if table is None:
         return [doc.Note(note)] if note else []
     return [table._replace(more=note)]
