@@ -333,10 +333,7 @@ def _grid(
 def head_table(
     report: DiffReport, changes: Sequence[HeadChange], title: doc.Words = ()
 ) -> doc.Table:
-    """Return a table with a row for each head: divergence, interval, output, its two labels.
-
-    changes: the heads to show, in this order. title: of the table.
-    """
+    """Return a table with a row for each head: divergence, interval, output, its two labels."""
 
     def interval(change: HeadChange) -> str:
         return "" if change.ends is None else f"[{', '.join(map(nats, change.ends))}]"
@@ -371,10 +368,7 @@ def head_table(
 
 
 def _example_maps(report: DiffReport, example: ChangedMaps, lines: int = 0) -> list[doc.Part]:
-    """Return three maps of one head over the same text: in A, in B, and B minus A.
-
-    lines: the most lines of a map; 0 for the default of ``doc.Maps``.
-    """
+    """Return three maps of one head over the same text: in A, in B, and B minus A."""
     change, a, b = report.changes[example.most], example.a, example.b
     pair, limit = report.pair_name(change), signed_limit(b - a)
 
