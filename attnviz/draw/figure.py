@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from attnviz.draw import document as doc
+from attnviz.draw import map_figure
 from attnviz.draw.arcs import arcs_figure
 from attnviz.draw.drawing import (
     Anchor,
@@ -26,14 +27,6 @@ from attnviz.draw.drawing import (
 )
 from attnviz.draw.drawing import column as below
 from attnviz.draw.labels import cut, visible, width
-from attnviz.draw.map_figure import (
-    map_figure,
-    pooling_words,
-    room_for_values,
-    scale_figure,
-    small_map_figure,
-    text_figure,
-)
 from attnviz.draw.picture_figure import picture_figures
 from attnviz.draw.plot_figure import plot_figure
 from attnviz.draw.table import bar_tint
@@ -137,13 +130,13 @@ def _member(part: doc.Part | doc.Group) -> Iterator[Drawing]:
 def _arranged(part: doc.Part, drawings: list[Drawing]) -> list[Drawing]:
     if not isinstance(part, doc.Maps | doc.Pictures):
         return drawings
-    scale = [scale_figure(part.scale)] if part.scale is not None else []
+    scale = [map_figure.scale_figure(part.scale)] if part.scale is not None else []
     if isinstance(part, doc.Pictures) or part.small is None:
         return [*scale, flow("maps", drawings, _MAPS_ROOM, _MAP_GAP)] if drawings else scale
     most = part.across or max(int(_ROOM / (drawings[0].width + _SMALL_GAP)), 1)
     rows = [drawings[start : start + most] for start in range(0, len(drawings), most)]
     lines = [flow("maps", row, math.inf, _SMALL_GAP) for row in rows]
-    words = pooling_words(part.maps[0])
+    words = map_figure.pooling_words(part.maps[0])
     pooled = [text_drawing([("faint", f"small maps {words}")])] if words else []
     return [*scale, below("small maps", lines, 10), *pooled]
 
@@ -165,11 +158,13 @@ def part_drawings(
             return picture_figures(part)
         case doc.Maps():
             if part.texts:
-                return [text_figure(shown) for shown in part.maps]
+                return [map_figure.text_figure(shown) for shown in part.maps]
             if part.small is not None:
-                return [small_map_figure(shown) for shown in part.maps]
-            written = all(map(room_for_values, part.maps))  # all maps have values, or none has
-            return [map_figure(shown, written) for shown in part.maps]
+                return [map_figure.small_map_figure(shown) for shown in part.maps]
+            written = all(
+                map(map_figure.room_for_values, part.maps)
+            )  # all maps have values, or none has
+            return [map_figure.map_figure(shown, written) for shown in part.maps]
 
 
 # Tables --------------------------------------------------------------------------------------
@@ -287,7 +282,7 @@ def _grid(grid: doc.HeadGrid) -> Drawing:
 def grid_legends(grid: doc.HeadGrid) -> list[Drawing]:
     """Return drawings of the legends below a grid, which say what its colours mean."""
     legends = [_key(grid.key)] if grid.key else []
-    return legends + ([scale_figure(grid.scale)] if grid.scale is not None else [])
+    return legends + ([map_figure.scale_figure(grid.scale)] if grid.scale is not None else [])
 
 
 def _key(key: Sequence[doc.Key]) -> Drawing:
