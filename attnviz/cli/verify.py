@@ -1,4 +1,4 @@
-"""The command ``attnviz verify``: checks the library's own attention or a model."""
+"""The commands about the arithmetic of attention: ``attnviz verify`` and ``attnviz scaling``."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from attnviz.cli import options as shared
 from attnviz.cli.groups import command
 from attnviz.cli.outlet import Outlet
 from attnviz.errors import UsageError
+from attnviz.learn.scaling.request import OF_MODEL, ScalingRequest
 from attnviz.learn.verify.request import VerifyRequest
-from attnviz.options import Options, argument, option
+from attnviz.options import Options, argument, flag, option
 
-EXAMPLES = """
+VERIFY = """
 attnviz verify
 attnviz verify --steps
 attnviz verify --d-model 96 --heads 6 --kv-heads 3 --seq 11 --dtype float64
@@ -21,7 +22,7 @@ attnviz verify "A text of your own." --model ./my-checkpoint --json
 
 
 @dataclass(frozen=True)
-class _ModelText(shared.Text):
+class _VerifyText(shared.Text):
     """The argument and option on the text of ``verify`` with a model."""
 
     text: str | None = argument(
@@ -46,9 +47,9 @@ class _Examined(Options, panel="Model"):
     seed: int = option("N", "Random seed (weights, inputs).", 0, min=0)
 
 
-@command(EXAMPLES, "--steps --d-model --heads --dtype")
+@command(VERIFY, "--steps --d-model --heads --dtype")
 def verify(
-    text: _ModelText,
+    text: _VerifyText,
     request: VerifyRequest,
     model: _Examined,
     loading: shared.Loading,
@@ -87,3 +88,61 @@ def verify(
             report = verify_model(loaded, read, request, name=name, options=options)
     outlet.show(report)
     report.require_passed()
+
+
+SCALING = """
+attnviz scaling
+attnviz scaling --d-k 1,16,256 --seq 128 --samples 50 --explain
+attnviz scaling --from-model
+attnviz scaling "A text of your own." --from-model --head L1H0
+attnviz scaling --from-model --model mha --d-model 512 --heads 1 --save scaling.svg
+"""
+
+
+@dataclass(frozen=True)
+class _ScalingText(shared.Text):
+    """The argument and option on the text of ``scaling`` with a model."""
+
+    text: str | None = argument(
+        "TEXT",
+        "With --from-model: the text, in quotes; - reads standard input.",
+        brief="With --from-model: the text, in quotes.",
+    )
+
+
+@dataclass(frozen=True)
+class _FromModel(shared.ModelName, panel="A model's queries and keys"):
+    """The options on a model that gives queries and keys in place of random ones."""
+
+    from_model: bool = flag(
+        "Take a model's queries and keys over a text, not random ones.",
+        brief="Take a model's queries and keys over a text.",
+    )
+
+
+@command(SCALING, "--d-k --seq --samples --from-model --head")
+def scaling(
+    text: _ScalingText,
+    request: ScalingRequest,
+    source: _FromModel,
+    own: shared.OwnShape,
+    loading: shared.Loading,
+    output: shared.Output,
+) -> None:
+    """Compare the softmax with and without the scale 1/√d_k."""
+    from attnviz.learn.scaling import scaling as question
+    from attnviz.texts import read_texts
+
+    if not source.from_model:
+        for group in (text, source, own, loading):
+            for name in group.given():
+                raise UsageError(f"{name} {OF_MODEL}")
+    request.check_source(source.from_model)
+    model, read = None, question.BUILT_IN
+    outlet = Outlet.open(output)
+    if source.from_model:
+        options = shared.load_options(source.model, loading, request.seed, own)
+        if text.text is not None or text.file is not None:
+            read = read_texts(text.text, text.file, None)
+        model = outlet.load(source.model, replace(options, work=question.work(read, request)))
+    outlet.run("softmax of the scores", question.scaling, model, read, request, long=False)

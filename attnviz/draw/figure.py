@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
+from rich.segment import Segment
 
 from attnviz.draw import document as doc
 from attnviz.draw import map_figure
@@ -17,6 +19,7 @@ from attnviz.draw.drawing import (
     Anchor,
     Cells,
     Drawing,
+    Filled,
     Item,
     Label,
     Stroke,
@@ -30,7 +33,8 @@ from attnviz.draw.labels import cut, visible, width
 from attnviz.draw.picture_figure import picture_figures
 from attnviz.draw.plot_figure import plot_figure
 from attnviz.draw.table import bar_tint
-from attnviz.draw.theme import VERDICTS
+from attnviz.draw.terminal import first_screen
+from attnviz.draw.theme import VERDICTS, Theme
 
 _ROOM, _MAPS_ROOM = 1000.0, 1400.0
 _MARGIN, _GAP, _MAP_GAP, _SMALL_GAP = 28.0, 20.0, 32.0, 14.0
@@ -167,7 +171,7 @@ def part_drawings(
             return [map_figure.map_figure(shown, written) for shown in part.maps]
 
 
-# Tables --------------------------------------------------------------------------------------
+# Tables ---------------------------------------------------------------------------------------
 
 _ROW, _CELL_GAP, _BAR = 20.0, 18.0, 180.0
 _DIGIT = 6.7
@@ -239,7 +243,7 @@ def _row(
         yield Label(x, y + 14, cut(visible(cell), _LONGEST_CELL), style, anchor, ink=ink)
 
 
-# Grids ---------------------------------------------------------------------------------------
+# Grids ----------------------------------------------------------------------------------------
 
 _TALL, _NARROW = 24.0, 20.0
 _KEY_ROOM = 900.0
@@ -299,3 +303,50 @@ def _key(key: Sequence[doc.Key]) -> Drawing:
         items.append(Label(x + lead, y + 15, words, "text"))
         x += wide
     return Drawing("key", _KEY_ROOM, y + 24, tuple(items))
+
+
+# The first screen as one slide of 16 to 9, in letters that the last row can read --------------
+
+
+_WIDE, _HIGH = 1024.0, 576.0
+_SLIDE_COLUMNS, _SLIDE_LINES = 100, 28
+"""Those of the screen, the letters of which are a thirtieth of the slide's height."""
+
+_CELL, _LINE = 9.6, 19.2
+_LEFT, _TOP = (_WIDE - _SLIDE_COLUMNS * _CELL) / 2, (_HIGH - _SLIDE_LINES * _LINE) / 2
+_BASELINE = 14.5
+_PAPER, _INK, _FAINT = "#16181d", "#e4e7eb", "#98a1ad"
+_HALVES = {"▀": (0.0, 0.5), "▄": (0.5, 0.5), "█": (0.0, 1.0)}
+"""The glyphs that are drawn as rectangles: where one begins in its line, and its height."""
+
+
+def slide_drawing(document: doc.Document, palette: str) -> Drawing:
+    """Return a drawing of 16 to 9 with the document's short form. palette: the colours of cells."""
+    shown = document.shown(explain=False, hints=False)
+    screen = first_screen(shown, Theme(palette), _SLIDE_COLUMNS, _SLIDE_LINES)
+    items: list[Item] = [Filled(0, 0, _WIDE, _HIGH, _PAPER)]
+    for row, line in enumerate(screen.lines[:_SLIDE_LINES]):
+        column = 0
+        for segment in line:
+            items += _segment(segment, _LEFT + column * _CELL, _TOP + row * _LINE)
+            column += segment.cell_length
+    return Drawing(document.name, _WIDE, _HIGH, tuple(items))
+
+
+def _segment(segment: Segment, x: float, y: float) -> Iterator[Item]:
+    """Yield the ground and the words of a part of a line. x, y: its upper left corner."""
+    style = segment.style
+    ground = style.bgcolor and style.bgcolor.triplet if style else None
+    colour = style.color and style.color.triplet if style else None
+    ink = colour.hex if colour else _FAINT if style and style.dim else _INK
+    if ground:
+        yield Filled(x, y, segment.cell_length * _CELL, _LINE, ground.hex)
+    for found in re.finditer(r"[▀▄█]+|[^ ▀▄█]+", segment.text):
+        at, words = x + width(segment.text[: found.start()]) * _CELL, found[0]
+        if words[0] in _HALVES:
+            for place, glyph in enumerate(words):
+                top, tall = _HALVES[glyph]
+                yield Filled(at + place * _CELL, y + top * _LINE, _CELL, tall * _LINE, ink)
+        else:
+            bold = bool(style and style.bold)
+            yield Label(at, y + _BASELINE, words, "mono-bold" if bold else "mono", ink=ink)

@@ -22,12 +22,11 @@ from attnviz.draw.blocks import (
     trimmed,
     widest,
 )
-from attnviz.draw.explanation import said_about
 from attnviz.draw.frames import GAP, LEAST_COLUMNS, SIDES, Panel, framed_column, shared_widths
 from attnviz.draw.grid import full_width, grid_block
 from attnviz.draw.labels import at_blanks, cut, fit, short_name, visible, width
 from attnviz.draw.plot import histogram_blocks, plot_block
-from attnviz.draw.prose import paragraph, quoted_line, spelled_parts, wrapped
+from attnviz.draw.prose import paragraph, quoted_line, said_about, spelled_parts, wrapped
 from attnviz.draw.table import table_block
 from attnviz.draw.theme import Theme
 
