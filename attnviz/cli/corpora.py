@@ -57,8 +57,6 @@ attnviz merge part-0.record part-1.record --full
 
 @dataclass(frozen=True)
 class _Parts(Options):
-    """The argument that names the files of all shards."""
-
     parts: tuple[Path, ...] = argument(
         "PART", "The files that --resume kept, one per shard.", ..., show_default=False
     )

@@ -142,7 +142,6 @@ def _show_module(
     model: shared.ShapedModel,
     output: HeadsOutput,
 ) -> None:
-    """Show the heads of a module of the person's own."""
     kept = {"--layer", "--head", "--kind", "--values", "--top", "--sink/--no-sink", "--index-base"}
     unused = [*text.given(), *request.given()]
     unused = [name for name in unused if name not in kept | {"TEXT"}]
@@ -198,7 +197,6 @@ def _show_prompt(
     model: shared.ShapedModel,
     output: HeadsOutput,
 ) -> None:
-    """Show where the heads of a vision-language model look from a word of a text with pictures."""
     from attnviz.inspect.picture_text.request import picture_text_request
 
     asked = picture_text_request(request, pictures.generate)
@@ -226,7 +224,6 @@ def _show_sound(
     model: shared.ShapedModel,
     output: HeadsOutput,
 ) -> None:
-    """Show where the heads of a speech model look, in a sound."""
     from attnviz.inspect.speech.request import speech_request
 
     if sound.audio is None:

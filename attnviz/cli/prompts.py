@@ -21,8 +21,6 @@ _BRIEF = "Many prompts: one a line, CSV, TSV or JSON."
 
 @dataclass(frozen=True)
 class _WhyPrompts(TextColumn, shared.PromptText):
-    """The argument and options on one prompt or many, each with a prediction to explain."""
-
     texts: Path | None = option("FILE", f"{_MANY} answer, foil and position.", brief=_BRIEF)
 
 
@@ -51,8 +49,6 @@ def why(
 
 @dataclass(frozen=True)
 class _LinkPrompts(TextColumn, shared.PromptText):
-    """The argument and options on one prompt or many, each with a link to explain."""
-
     texts: Path | None = option("FILE", f"{_MANY} query, key and than.", brief=_BRIEF)
 
 

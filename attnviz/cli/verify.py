@@ -23,8 +23,6 @@ attnviz verify "A text of your own." --model ./my-checkpoint --json
 
 @dataclass(frozen=True)
 class _VerifyText(shared.Text):
-    """The argument and option on the text of ``verify`` with a model."""
-
     text: str | None = argument(
         "TEXT",
         "With --model: the text, in quotes; - reads standard input (default: a sentence).",
@@ -34,8 +32,6 @@ class _VerifyText(shared.Text):
 
 @dataclass(frozen=True)
 class _Examined(Options, panel="Model"):
-    """The options on the model that is verified; none for the library's own attention."""
-
     model: str | None = option(
         "NAME",
         "Check this model: tiny (bundled), a directory, a Hugging Face id, or a named shape such "
@@ -101,8 +97,6 @@ attnviz scaling --from-model --model mha --d-model 512 --heads 1 --save scaling.
 
 @dataclass(frozen=True)
 class _ScalingText(shared.Text):
-    """The argument and option on the text of ``scaling`` with a model."""
-
     text: str | None = argument(
         "TEXT",
         "With --from-model: the text, in quotes; - reads standard input.",
@@ -112,8 +106,6 @@ class _ScalingText(shared.Text):
 
 @dataclass(frozen=True)
 class _FromModel(shared.ModelName, panel="A model's queries and keys"):
-    """The options on a model that gives queries and keys in place of random ones."""
-
     from_model: bool = flag(
         "Take a model's queries and keys over a text, not random ones.",
         brief="Take a model's queries and keys over a text.",

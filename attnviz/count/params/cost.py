@@ -214,7 +214,29 @@ class CostReport(Count):
     @cached_property
     def flops(self) -> FlopCount:
         """Return the operations of a forward pass over all sequences."""
-        return _flops(self)
+        length, batch, stacks = self.at(self.tokens), self.batch, self.spec.stacks
+        passes = [(stack, _stack(stack, length.of(stack), length.source)) for stack in stacks]
+        roles = (*_LINES, "visible")
+        summed = {role: batch * sum(own[role] for _, own in passes) for role in roles}
+        summed["other"] += batch * _dense(self.spec.parts, length.target)
+        grows = [stack for stack in stacks if stack.tokens is None and stack.reads == "target"]
+        written = grows or [stacks[-1]]
+        return FlopCount(
+            attention_projections=summed["projections"],
+            attention_scores=summed["scores"],
+            attention_scores_visible=summed["visible"],
+            ffn=summed["feed-forward"],
+            head=summed["head"],
+            other=summed["other"],
+            total=sum(summed[role] for role in _LINES),
+            per_token=sum(map(_linear_step, written)),
+            scores_per_token=sum(_score_step(stack, length) for stack in written),
+            terms=tuple(
+                term
+                for stack, own in passes
+                for term in _terms(stack, own, length, batch=batch, several=len(stacks) > 1)
+            ),
+        )
 
     @cached_property
     def maps(self) -> MapCount:
@@ -275,32 +297,6 @@ _LINES = {
 }
 """The parts of a pass that add up, by the role of their term; ``visible`` is the part of the
 scores that no mask hides."""
-
-
-def _flops(cost: CostReport) -> FlopCount:
-    """Return the operations of a forward pass of all sequences."""
-    length, batch, stacks = cost.at(cost.tokens), cost.batch, cost.spec.stacks
-    passes = [(stack, _stack(stack, length.of(stack), length.source)) for stack in stacks]
-    summed = {role: batch * sum(own[role] for _, own in passes) for role in (*_LINES, "visible")}
-    summed["other"] += batch * _dense(cost.spec.parts, length.target)
-    grows = [stack for stack in stacks if stack.tokens is None and stack.reads == "target"]
-    written = grows or [stacks[-1]]
-    return FlopCount(
-        attention_projections=summed["projections"],
-        attention_scores=summed["scores"],
-        attention_scores_visible=summed["visible"],
-        ffn=summed["feed-forward"],
-        head=summed["head"],
-        other=summed["other"],
-        total=sum(summed[role] for role in _LINES),
-        per_token=sum(map(_linear_step, written)),
-        scores_per_token=sum(_score_step(stack, length) for stack in written),
-        terms=tuple(
-            term
-            for stack, own in passes
-            for term in _terms(stack, own, length, batch=batch, several=len(stacks) > 1)
-        ),
-    )
 
 
 def _stack(stack: specs.StackSpec, tokens: int, source: int) -> Counter[str]:

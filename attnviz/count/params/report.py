@@ -203,7 +203,6 @@ def _built(built: BuiltCount) -> dict[str, Any]:
 
 
 def _weights(count: CostReport | BuiltCount) -> dict[str, Any]:
-    """Return the JSON object of the bytes of weights, null if nothing tells them."""
     stored = count.storage
     return {
         "dtype": count.dtype,

@@ -46,8 +46,6 @@ class _Attention(Options, panel="Shape: attention"):
 
 @dataclass(frozen=True)
 class _Latent(Options, panel="Shape: latent attention"):
-    """The options for latent attention, whose keys and values come from one narrow vector."""
-
     kv_lora: int | None = option("N", "Key and value latent dim.")
     q_lora: int | None = option("N", "Query latent dim (default: none).")
     rope_dim: int | None = option("N", "Head width with rotary positions.")
@@ -56,8 +54,6 @@ class _Latent(Options, panel="Shape: latent attention"):
 
 @dataclass(frozen=True)
 class _FeedForward(Options, panel="Shape: MLP (feed-forward)"):
-    """The options for the feed-forward part, with or without experts."""
-
     d_ff: int | None = option("F", "Inner width of the MLP, the feed-forward part (default: none).")
     ffn: str | None = option("KIND", "Kind: relu, gelu (default), swiglu or geglu.")
     experts: int | None = option("N", "Number of experts in each layer.")
@@ -70,8 +66,6 @@ class _FeedForward(Options, panel="Shape: MLP (feed-forward)"):
 
 @dataclass(frozen=True)
 class _Rest(Options, panel="Shape: the rest"):
-    """The options for layers, vocabulary, norms and positions of an architecture."""
-
     layers: int | None = option("L", "Number of layers (default: 1).")
     vocab: int | None = option("N", "Vocabulary size (default: none).")
     tied: bool | None = option(
@@ -165,8 +159,6 @@ class Serving(Options, panel="Serving it on a card"):
 
 @dataclass(frozen=True)
 class _View(Options, panel="View"):
-    """The options for what is shown."""
-
     compare: tuple[str, ...] = option(
         "OPTION=A,B,…",
         "Compare values of an option, such as heads=1,2,4 or tokens=1024,4096; of several options, "
@@ -180,8 +172,6 @@ class _View(Options, panel="View"):
 
 @dataclass(frozen=True)
 class _Hub(Options, panel="Loading"):
-    """The options for fetching a config from the hub."""
-
     revision: str | None = option("REVISION", "Branch, tag or commit on the hub.")
     offline: bool = flag("Use directories and the cache only.")
 

@@ -63,7 +63,6 @@ def document(report: ParamsReport) -> doc.Document:
 
 
 def _hints(report: ParamsReport) -> Iterator[str]:
-    """Yield hints for options of ``params`` that were not given."""
     request, cases = report.request, report.cases
     told = all(case.counts is None or case.counts.needed_bytes is not None for case in cases)
     if request.memory is None and not request.gpu and told:
@@ -135,7 +134,6 @@ def _single(case: Case, cost: CostReport, view: ParamsRequest) -> doc.Document:
 def _first(
     case: Case, cost: CostReport, view: ParamsRequest, columns: int, lines: int
 ) -> list[doc.Group]:
-    """Return the tables of the first screen; wide terminals show them side by side."""
     overview = overview_table(case, cost)
     parameters = parameter_table(cost, view.formula)._replace(least=3)
     more = [layer_table(cost)._replace(least=3)] if view.per_layer else []
@@ -210,7 +208,6 @@ def _built(case: Case, built: BuiltCount) -> doc.Document:
 
 
 def _compared(report: ParamsReport, costs: Sequence[_Counts]) -> doc.Document:
-    """Return the document of compared cases, at least one of which could be counted."""
     options, cases = report.options, report.cases
     metrics = compare.telling_metrics(cases)
     brief = [metric for metric in metrics if metric.changes(cases)]

@@ -157,7 +157,6 @@ class SweepReport(Report):
             yield [*(facts[name] for name in columns), *scores]
 
     def _model(self, model: SweepModel) -> dict[str, Any]:
-        """Return one model with its results, as JSON values."""
         names = ("seed", "parameters", "loss", "accuracy", "step_seconds")
         return {
             "heads": model.heads,
@@ -170,7 +169,6 @@ class SweepReport(Report):
         }
 
     def _result(self, heads: int) -> dict[str, Any]:
-        """Return the results of one number of heads over its seeds, as JSON values."""
         models = self.of(heads)
         patterns = [pattern.name for pattern in models[0].patterns]
         measured = ("loss", "accuracy", "step_seconds")
