@@ -19,13 +19,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from attnviz.draw.values import fields_of
 from attnviz.draw.whole_file import whole_directory
 from attnviz.engine.linear_map import packed_layers
 from attnviz.engine.patchable import ablating, patchable_transformers
 from attnviz.engine.projections import find_output_projections
 from attnviz.errors import LoadError, UnsupportedError
 from attnviz.inspect.prune.plan import RELATIVE, heads_by_layer, pruned_model
-from attnviz.inspect.prune.report import Head, PrunedModel, fields_of, heads_data
+from attnviz.inspect.prune.report import Head, PrunedModel, heads_data
 from attnviz.models.bundled import Bundled
 from attnviz.models.cut_tensors import UncutError, cut_tensors, silenced
 from attnviz.models.head_plan import CutPlan, Removed, cut_plans
