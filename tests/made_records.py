@@ -5,14 +5,7 @@ import pytest
 
 from attnviz.measures.one_text import head_scores, notable_heads
 from attnviz.measures.rows import Conditions, TextFacts, whole_scores
-from attnviz.records import (
-    AttentionRecord,
-    HeadsRecord,
-    Kind,
-    LayerWeights,
-    ModelInfo,
-    Tokens,
-)
+from attnviz.records import AttentionRecord, HeadsRecord, Kind, LayerWeights, ModelInfo, Tokens
 
 _SHOWN = ("<s>", " The", " cat", " saw", " the", " cat", ".")
 

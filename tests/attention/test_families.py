@@ -326,11 +326,7 @@ def test_what_is_not_described_is_said(name, change, said, tmp_path):
         checkpoint_layout(fields, StoredTensors([tmp_path / "model.safetensors"]).shapes)
 
 
-@pytest.mark.parametrize(
-    "family",
-    one_in(2, FAMILIES),
-    ids=lambda family: family.model_types[0],
-)
+@pytest.mark.parametrize("family", one_in(2, FAMILIES), ids=lambda family: family.model_types[0])
 def test_heads_have_no_part_in_the_weights(family, tmp_path):
     settings = next(
         settings

@@ -75,8 +75,7 @@ _FUSED = {
 }
 _FEED_FORWARD = {
     **dict.fromkeys(
-        (*_LIKE_LLAMA, "olmo2", "deepseek_v3", "qwen3_next", "modernbert"),
-        "model.layers.{}.mlp",
+        (*_LIKE_LLAMA, "olmo2", "deepseek_v3", "qwen3_next", "modernbert"), "model.layers.{}.mlp"
     ),
     **dict.fromkeys(("gpt2", "gptj", "codegen", "gpt_neo", "falcon"), "transformer.h.{}.mlp"),
     "gpt_neox": "gpt_neox.layers.{}.mlp",

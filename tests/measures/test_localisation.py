@@ -5,12 +5,7 @@ from math import log
 import numpy as np
 import pytest
 
-from attnviz.measures.localisation import (
-    activations,
-    elbow,
-    shuffled_entropies,
-    spatial_entropy,
-)
+from attnviz.measures.localisation import activations, elbow, shuffled_entropies, spatial_entropy
 from attnviz.measures.pictures import connected
 
 

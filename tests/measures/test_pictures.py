@@ -5,13 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from attnviz.measures.pictures import (
-    PictureSums,
-    contour,
-    largest_part,
-    outlying,
-    uniform_distance,
-)
+from attnviz.measures.pictures import PictureSums, contour, largest_part, outlying, uniform_distance
 from attnviz.token_layout import Grid, TokenLayout
 
 

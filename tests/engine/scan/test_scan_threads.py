@@ -29,8 +29,7 @@ def without_seconds(found):
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["ablate", *(pytest.param(name, marks=pytest.mark.long) for name in [*QUESTIONS][1:])],
+    "name", ["ablate", *(pytest.param(name, marks=pytest.mark.long) for name in [*QUESTIONS][1:])]
 )
 def test_three_threads_give_what_one_gives(name, monkeypatch):
     monkeypatch.setattr(memory, "processors", lambda: None)

@@ -68,12 +68,7 @@ COUNTED = '[[check]]\nparams = "total"\nat_most = {}\n'
 
 
 @pytest.mark.parametrize(
-    "options",
-    [
-        ("--junit", "c.toml"),
-        ("--save", "b.json"),
-        ("--save", "texts.txt"),
-    ],
+    "options", [("--junit", "c.toml"), ("--save", "b.json"), ("--save", "texts.txt")]
 )
 def test_nothing_is_written_over_what_is_read(refused, tmp_path, options):
     (tmp_path / "texts.txt").write_text("A cat.", encoding="utf-8")

@@ -6,13 +6,7 @@ import pytest
 
 from attnviz.draw.terminal import first_screen, terminal_block
 from attnviz.draw.theme import Theme
-from attnviz.inspect.prune.report import (
-    Half,
-    PrunedModel,
-    PruneReport,
-    PruneStep,
-    RandomLoss,
-)
+from attnviz.inspect.prune.report import Half, PrunedModel, PruneReport, PruneStep, RandomLoss
 from attnviz.inspect.prune.request import PruneRequest
 from attnviz.records import ModelInfo
 

@@ -58,8 +58,7 @@ def test_a_small_model(name, skipped):
 
 
 @pytest.mark.parametrize(
-    ("name", "dtype"),
-    [("gpt2", torch.float16), ("llama", torch.bfloat16), ("t5", torch.float64)],
+    ("name", "dtype"), [("gpt2", torch.float16), ("llama", torch.bfloat16), ("t5", torch.float64)]
 )
 def test_other_dtypes(name, dtype):
     """Transformers' softmax is in float32 whatever comes, and so is the tolerance."""

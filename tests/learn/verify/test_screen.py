@@ -17,7 +17,7 @@ OWN: dict[str, tuple[dict[str, Any], dict[str, Any], int, Theme]] = {
     "own_steps_80": ({"steps": True}, {}, 80, PLAIN),
 }
 MODEL: dict[str, tuple[dict[str, Any], dict[str, Any], int, Theme]] = {
-    "model_150": ({"broken": True}, {}, 150, PLAIN),
+    "model_150": ({"broken": True}, {}, 150, PLAIN)
 }
 
 
