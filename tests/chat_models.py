@@ -1,8 +1,6 @@
 """Small random chat models: a byte-level tokenizer trained on the spot, and a template each."""
 
 import json
-from collections.abc import Sequence
-from typing import Any
 
 CHATML = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + "
@@ -46,7 +44,7 @@ SPECIAL = (
     *("<|eot_id|>", "<start_of_turn>", "<end_of_turn>"),
 )
 
-CHAT: Sequence[dict[str, str]] = (
+CHAT = (
     {"role": "system", "content": "You are a helpful assistant. 친절하게 답하세요. 🙂"},
     {"role": "user", "content": " What does the cat do? 고양이는 무엇을 하나요? 🐈 "},
     {"role": "assistant", "content": "The cat sat on the mat because it was tired."},
@@ -71,7 +69,7 @@ def write_chat_model(directory, template, *, weight=0.3, in_settings=False):
     tokenizer.add_special_tokens([AddedToken(text, special=True) for text in SPECIAL])
     directory.mkdir(parents=True)
     tokenizer.save(str(directory / "tokenizer.json"))
-    settings: dict[str, Any] = {
+    settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "bos_token": "<s>",
         "eos_token": "</s>",

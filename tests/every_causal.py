@@ -5,7 +5,6 @@ what it is called; nothing here knows an architecture but the few lines of ``_SP
 """
 
 import re
-from typing import Any
 
 import torch
 import transformers
@@ -14,7 +13,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 LAYERS, HEADS, KV_HEADS, WORDS = 4, 4, 2, 97
 
-_SIZES: tuple[tuple[str, int], ...] = (
+_SIZES = (
     (r"(src_|tgt_)?vocab_size(_per_layer_input)?|n_words", WORDS),
     (r"index_topk|indexer_topk|index_top_k|.*topk_tokens|topk_blocks?|index_topk_blocks", 5),
     (r"index(er)?_n_heads|index(er)?_num_heads|index_num_attention_heads", 2),
@@ -58,7 +57,7 @@ _SIZES: tuple[tuple[str, int], ...] = (
 _UNSET = r"head_dim|num_key_value_heads|n_routed_experts|n_shared_experts|num_experts_per_tok"
 _LATENT = {"head_dim": 4, "num_key_value_heads": HEADS}
 _WIDE = {"attention_hidden_size": 64, "attention_head_dim": 16}
-_SPECIAL: dict[str, dict[str, Any]] = {
+_SPECIAL = {
     "dbrx": {"attn_config": {"kv_n_heads": 2, "clip_qkv": 8.0, "rope_theta": 10000.0}},
     "mamba2": {"num_heads": 4, "head_dim": 16},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"] * 2},
@@ -101,7 +100,7 @@ def small_causal(kind, attention=None):
 
 def _small(fields):
     """The fields whose names tell that they are sizes, small."""
-    found: dict[str, Any] = {}
+    found = {}
     layers = next(
         (
             v

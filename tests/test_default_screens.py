@@ -1,7 +1,6 @@
 """The default screens of the bundled model: their words, and that a larger one shows more."""
 
 import re
-from collections.abc import Callable
 
 import pytest
 from rich.cells import cell_len
@@ -11,12 +10,9 @@ from attnviz.draw.theme import Theme
 from .first_screens import SIZES, fitting
 from .test_words import REPLACED
 
-Screens = Callable[[str], list[list[str]]]
-"""Draws a named screen at the three sizes."""
-
 CAT = "The cat sat on the mat because it was tired."
 MARY = "When Mary and John went to the shop, John gave a drink to Mary. Then Mary and"
-SCREENS: dict[str, tuple[str, ...]] = {
+SCREENS = {
     "heads": ("heads", CAT),
     "heads, longer": ("heads", MARY),
     "heads, one": ("heads", MARY, "--head", "L1H2"),

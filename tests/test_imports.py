@@ -4,8 +4,6 @@ Every import counts, also inside a function or under ``TYPE_CHECKING``: a layer 
 from above only to annotate with it depends on it all the same.
 """
 
-from __future__ import annotations
-
 import ast
 import sys
 from functools import cache
@@ -210,7 +208,7 @@ def test_few_modules_import_transformers_and_only_explore_textual():
 
 def test_no_import_returns_to_where_it_began():
     """No cycle, counting the imports inside functions as well."""
-    done: set[str] = set()
+    done = set()
 
     def visit(module, way):
         assert module not in way, " -> ".join((*way[way.index(module) :], module))

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,9 +18,7 @@ from attnviz.models.stored_tensors import StoredTensors
 from ..quick import one_in
 from ..small_models import plain_weights
 
-CONFIGS: dict[str, dict[str, Any]] = json.loads(
-    Path(__file__).with_name("hub_configs.json").read_text(encoding="utf-8")
-)
+CONFIGS = json.loads(Path(__file__).with_name("hub_configs.json").read_text(encoding="utf-8"))
 """``config.json`` of checkpoints on the hub, as those repositories have them."""
 
 IDS = [5, 7, 11, 5, 13, 17, 90, 2, 3, 44, 45, 7, 100]
@@ -63,7 +60,7 @@ def of(model_class, base, **changes):
     return model_class, base | changes
 
 
-MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+MODELS = {
     "gpt2": of("GPT2LMHeadModel", GPT2, n_embd=21, n_layer=3, n_head=3),
     "gpt2, its bare model": of("GPT2Model", GPT2, n_embd=55, n_layer=2, n_head=5, n_inner=31),
     "gpt2, relu": of(
@@ -270,7 +267,7 @@ def test_rows_and_queries_and_keys_make_the_same_weights(name, tmp_path):
     ours.run_rows([IDS], 4, lambda layer: layer > 0, look)
     for layer, weights in whole.items():
         np.testing.assert_allclose(rows[layer], weights, atol=1e-6)
-    pairs: dict[int, Any] = {}
+    pairs = {}
     ours.run_queries_keys(
         IDS, lambda layer: layer == 2, lambda layer, *both: pairs.update({layer: both})
     )

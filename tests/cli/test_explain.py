@@ -10,7 +10,7 @@ from attnviz.draw.explanation import LINES, manual_terms
 
 from ..conftest import SENTENCE
 
-SCREENS: dict[str, tuple[str, ...]] = {
+SCREENS = {
     "heads": ("heads", SENTENCE),
     "heads of one head": ("heads", SENTENCE, "--head", "L1H0", "--values"),
     "heads in pairs": ("heads", SENTENCE, "--pair", "it", "cat"),

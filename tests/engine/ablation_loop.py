@@ -87,7 +87,7 @@ class Clean:
 
 def outputs_without(model, name, kind, heads, pairs, inputs, value=None):
     """Run once with the heads' columns of each projection's input replaced, by zero if None."""
-    places: dict[str, list[tuple[int, int]]] = {}
+    places = {}
     for layer, head in pairs:
         places.setdefault(PROJECTIONS[name][kind].format(layer), []).append((layer, head))
     calls = dict.fromkeys(places, -1)

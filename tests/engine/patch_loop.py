@@ -160,9 +160,9 @@ class Put:
 @torch.inference_mode()
 def run(model, name, inputs, puts=(), keep=()):
     """The logits (token, word) in float64, and of each place that is kept (token, head, dim)."""
-    kept: dict[Place, Tensor] = {}
-    calls: dict[str, int] = {}
-    by_path: dict[tuple[str, bool], list] = {}
+    kept = {}
+    calls = {}
+    by_path = {}
     for put in puts:
         by_path.setdefault((put.place.path, put.place.enters), []).append(put)
     for place in keep:

@@ -18,7 +18,6 @@ import struct
 from collections import defaultdict
 from pathlib import Path
 from string import Template
-from typing import Any
 
 import numpy as np
 import pytest
@@ -106,9 +105,9 @@ def recorded():
         yield {line: output for shelf in shelves for line, output in shelf.items()}
         return
     assert "PYTEST_XDIST_WORKER" not in os.environ, "the oracle is renewed in one process: -n 0"
-    found: dict[str, dict[str, str]] = {}
+    found = {}
     yield found
-    shelves_now: dict[Path, dict[str, dict[str, str]]] = defaultdict(dict)
+    shelves_now = defaultdict(dict)
     for line, output in found.items():
         shelves_now[_shelf(line)][line] = output
     _OUTPUTS.mkdir(exist_ok=True)
@@ -170,7 +169,7 @@ def _content(path):
         assert data.startswith(b"%PDF")
         return "PDF"
     if path.suffix in (".npz", ".safetensors"):
-        arrays: Any = np.load(path) if path.suffix == ".npz" else load_file(path)
+        arrays = np.load(path) if path.suffix == ".npz" else load_file(path)
         return "\n".join(_array(name, arrays[name]) for name in sorted(arrays))
     return data.decode("utf-8")
 

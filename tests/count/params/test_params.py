@@ -12,7 +12,7 @@ import pytest
 
 GOLDEN = Path(__file__).parent / "golden"
 SHAPE = ("--d-model", "4096", "--heads", "32")
-SCREENS: dict[str, tuple[str, ...]] = {
+SCREENS = {
     "shape": SHAPE,
     "shape_ascii": (*SHAPE, "--bias", "--kv-heads", "8", "--ascii", "--explain"),
     "shape_formula": (*SHAPE, "--bias", "--formula"),

@@ -6,7 +6,6 @@ Where no browser is found the tests are skipped, in one line that says so.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -116,9 +115,6 @@ def blank(browser):
     yield call
     for context in contexts:
         context.close()
-
-
-Open = Callable[..., Opened]
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import csv
 import io
-from typing import Any
 
 import numpy as np
 import pytest
@@ -52,7 +51,7 @@ def test_a_wrong_link_is_ignored(opened, mary, link):
     assert shown.js("state.query < shown.n && state.key < shown.m && state.mode") == "raw"
 
 
-KEYS: list[tuple[str, str, Any]] = [
+KEYS = [
     ("j", "shown.names[state.head]", "L1H1"),
     ("k", "shown.names[state.head]", "L0H3"),
     ("ArrowDown", "shown.names[state.head]", "L2H0"),

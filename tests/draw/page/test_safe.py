@@ -56,7 +56,7 @@ class Tags(HTMLParser):
 
     def __init__(self):
         super().__init__()
-        self.found: list[tuple[str, str, str]] = []
+        self.found = []
 
     def handle_starttag(self, tag, attrs):
         self.found += [(tag, "", ""), *((tag, name, value or "") for name, value in attrs)]

@@ -107,8 +107,8 @@ class Recorded:
 
     def __init__(self, model, inputs, **options):
         self.model = model
-        self.entered: dict[str, Tensor] = {}
-        self.left: dict[str, Tensor] = {}
+        self.entered = {}
+        self.left = {}
 
         def keep(name):
             def hook(module, args, kwargs, output):

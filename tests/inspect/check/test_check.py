@@ -8,7 +8,6 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -151,7 +150,6 @@ def test_ci_reads_it(run, rules, tmp_path):
     assert len(told) == 3
     for line, level in zip(told, ("error", "error", "warning"), strict=True):
         match = re.fullmatch(r"::(\w+) file=checks\.toml,title=([^:,]*),line=(\d+)::(.*)", line)
-        assert match is not None
         assert match[1] == level
         assert lines[int(match[3]) - 1] == "[[check]]"
     assert "%250A%3A%3Aerror" in told[1]
@@ -232,7 +230,7 @@ def test_what_is_no_number_holds_no_rule(tmp_path):
     with pytest.raises(UsageError, match=r"1 of 2 heads \(L0H1 first\) is no number"):
         write_baseline(tmp_path / "b.json", replace(baseline(), shares=shares))
     assert not list(tmp_path.iterdir())
-    measured: Any = SimpleNamespace(
+    measured = SimpleNamespace(
         scores={(0, 0): {"previous": None}, (0, 1): {"previous": 0.5}},
         place=lambda typed: (0, int(typed)),
         probed="texts",

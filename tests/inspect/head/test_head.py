@@ -142,7 +142,7 @@ def test_where_it_fires_is_the_largest_weight_of_each_text(run, card):
 def test_one_token_writes_by_hand():
     """What the head writes over one token, through the norm's scale of this run, in plain NumPy."""
     model = attnviz.load("tiny")
-    stack = model.stack  # type: ignore[attr-defined]
+    stack = model.stack
     found = one_token_writes(model, [("self", 1, 2)], tokens=8, most=8)["self", 1, 2]
     for read, written, logits in found.strongest:
         trace = stack.traced([read], lambda layer, weights: weights)

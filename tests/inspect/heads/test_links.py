@@ -29,7 +29,7 @@ def test_links_are_the_largest_weights_between_words(reports):
         ),
         reverse=True,
     )
-    expected: list[tuple[int, int, int, int]] = []
+    expected = []
     for _, layer, head, q, k in every:
         often = sum(link[:2] == (layer, head) for link in expected)
         if often < 2 and (q, k) not in [link[2:] for link in expected]:

@@ -271,7 +271,7 @@ def test_rows_of_zeros_are_left_out():
 
 @pytest.mark.long
 def test_few_parts_stand_out_where_nothing_is_to_be_found():
-    """The figure over 200 models is that of ``tests/benchmarks/bench_link_alarms.py``."""
+    """Of 200 models at most eight in a hundred; these four are a sample."""
     reports = [random_link(seed, prompts=5) for seed in range(4)]
     assert all(part.p is not None for report in reports for part in report.parts)
     assert sum(any(part.stands_out for part in report.parts) for report in reports) <= 1

@@ -20,7 +20,6 @@ def document(redrawn):
 def test_the_next_step_looks_at_the_same_head(redrawn):
     shown = redrawn("patterns", "--watch", "induction", "--index-base", "1", "--width", "200").out
     command = re.search(r"attnviz (ablate .*?): does it matter", shown)
-    assert command is not None
     words = shlex.split(command[1])
     assert words[3:] == ["--index-base", "1"]
     again = redrawn(*words, "--width", "200").out

@@ -1,6 +1,5 @@
 """``attnviz prune`` from the command line to the directory that it writes."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -8,9 +7,6 @@ import torch
 
 from attnviz.models.bundled import Bundled
 
-from ...command_line import Result
-
-Run = Callable[..., Result]
 _TEXT = "The cat sat on the mat because it was tired, and the cat sat on the mat."
 _INFO = Bundled().info
 _HEADS = _INFO.layers * _INFO.heads

@@ -50,7 +50,7 @@ def _report(layers=3, heads=5, count=4, **changes):
         seed=7,
         seconds=0.5,
     )
-    return replace(report, **changes)  # type: ignore[arg-type]
+    return replace(report, **changes)
 
 
 def prune_screen(report):

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -138,7 +137,7 @@ def test_a_model_without_a_template_has_no_chat(bundled):
 def test_the_scores_are_those_of_a_loop_over_whole_matrices(bundled, made_of):
     """The reader reads token by token; the loop has one pass over all tokens, in plain Python."""
     question = questions(made_of, 160, 1, 0)[1]
-    weights: dict[int, Any] = {}
+    weights = {}
     wide = Bundled("float64")
     residual = wide.stack.run_outputs(
         np.array(question.ids), lambda layer, found, outputs: weights.update({layer: found})

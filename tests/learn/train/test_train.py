@@ -3,16 +3,12 @@
 import signal
 import subprocess
 import time
-from collections.abc import Callable
 
 import pytest
 
 from attnviz.cli.training import spread_lists
 
-from ...command_line import Result
 from ...terminals import POSIX
-
-Run = Callable[..., Result]
 
 RECIPE = """
 vocabulary = 270
