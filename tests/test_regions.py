@@ -174,28 +174,6 @@ def test_a_span_is_found():
     assert found.regions == ("other", "one", "other")
 
 
-@pytest.mark.parametrize(
-    ("spans", "words"),
-    [
-        (("a=1:3", "b=2:4"), "'a' and 'b' overlap at token 2"),
-        (("a=3:3",), "is empty"),
-        (("a=5:40",), "ends behind the text, which has 13 tokens"),
-        (("a=the dog",), "'the dog' stands nowhere"),
-        (("a=t",), "stands 6 times"),
-        (("a=tired … cat",), "'cat' stands nowhere"),
-        (("a=-3:2",), "places count from 0"),
-        (("a=",), "expected NAME=START:END"),
-        (("=1:2",), "expected NAME=START:END"),
-        (("a=… cat",), "words are missing"),
-        (("a=1:2", "a=3:4"), "'a' is given twice"),
-        (("other=1:2",), "name of the rest"),
-    ],
-)
-def test_a_span_that_does_not_fit_is_refused(refused, spans, words):
-    options = [word for span in spans for word in ("--span", span)]
-    assert words in refused(2, "heads", TEXT, *options)
-
-
 def test_spans_from_a_file(tmp_path, refused):
     (tmp_path / "spans.txt").write_text("who=The cat\n\nit=9:10\n")
     assert texts_of(encoded("tiny", spans=tmp_path / "spans.txt")) | {"other": ""} == {

@@ -180,11 +180,6 @@ def test_the_command_line_asks_for_threads(command, given, expected, run, monkey
     assert numbers() == {3}
 
 
-@pytest.mark.parametrize("given", ["0", "-1", "x", "1.5"])
-def test_what_is_no_number_of_threads_is_refused(given, refused):
-    assert "--threads" in refused(2, "heads", SENTENCE, "--threads", given)
-
-
 def test_an_error_gives_the_threads_back():
     with pytest.raises(attnviz.errors.UsageError):
         attnviz.ablate("tiny", SENTENCE, head="L99H0")

@@ -226,25 +226,6 @@ def test_ctrl_c_keeps_what_is_done(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
-    [
-        (("L9H9",), 2, "no layer 9"),
-        (("L1H7",), 2, "no head 7"),
-        (("3",), 2, "expected one head, such as L0H0, got '3': 6 heads"),
-        (("L1H2", "--kind", "cross"), 2, "has no cross attention"),
-    ],
-)
-def test_refused(refused, arguments, code, said):
-    assert said in refused(code, "head", *arguments)
-
-
-def test_heads_and_head_suggest_each_other(refused):
-    said = refused(2, "heads", "L1H2")
-    assert "expected a text, got the head 'L1H2': attnviz head L1H2 shows its card" in said
-    assert "attnviz heads shows every head over a text" in refused(2, "head", "The cat")
-
-
-@pytest.mark.parametrize(
     ("name", "text", "said"),
     [
         (

@@ -216,25 +216,6 @@ def test_files_have_parts_and_arrays(run, tmp_path):
         assert list(arrays["names"][:2]) == ["token", "L0H0"]
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ([PROMPT, "--head", "3"], "expected one head"),
-        ([PROMPT, "--head", "L9H0"], "9"),
-        ([PROMPT, "--query", "zebra"], "--query: no token 'zebra'"),
-        ([PROMPT, "--query", "2", "--key", "John"], "does not see the token at 4"),
-        ([PROMPT, "--key", "4", "--than", "4"], "--than is the key itself"),
-        ([PROMPT, "--query", "0"], "sees one key alone"),
-        ([PROMPT, "--texts", "x.txt"], "one source of prompts"),
-    ],
-)
-def test_what_does_not_fit_is_one_line(redrawn, words, said):
-    result = redrawn("link", *words)
-    assert result.code == 2
-    assert said in result.err
-    assert len(result.err.splitlines()) == 1
-
-
 @pytest.mark.parametrize(("columns", "lines"), SIZES)
 @pytest.mark.parametrize(
     "asked",

@@ -137,13 +137,3 @@ def test_other_heads_than_the_named_ones_are_said(report):
 def test_texts_that_are_all_too_short_are_refused():
     with pytest.raises(UsageError, match="no text has 80 tokens, the shortest of --lengths"):
         attnviz.retrieve("tiny", texts=["One short text.", "Another one."], **ASKED)
-
-
-def test_bad_input_is_one_line(refused, tmp_path):
-    (tmp_path / "texts.txt").write_text("\n".join(TEXTS[:2]), encoding="utf-8")
-    asked = ("retrieve", "--texts", "texts.txt")
-    assert "--haystack is not for a corpus" in refused(2, *asked, "--haystack", "texts.txt")
-    assert "--haystacks is not for a corpus" in refused(2, *asked, "--haystacks", "7")
-    assert "--shard '2/2'" in refused(2, *asked, "--shard", "2/2")
-    assert "add --texts FILE" in refused(2, "retrieve", "--shard", "0/2")
-    assert "cannot be read twice" in refused(2, "retrieve", "--texts", "-")

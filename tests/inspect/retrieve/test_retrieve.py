@@ -252,19 +252,3 @@ def test_grouped_heads_share_a_column(found, tmp_path):
 
 
 # Bad input -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("code", "arguments", "line"),
-    [
-        (2, ("--needle", "The key is"), "'The key is' is no fact: expected a cue and an answer"),
-        (2, ("--needle", "a|b|c"), "is no fact"),
-        (2, ("--lengths", "0"), "cannot read --lengths '0': expected numbers of tokens"),
-        (2, ("--lengths", "4k"), "--lengths 4,000 is beyond the context of 'tiny'"),
-        (2, ("--lengths", "40"), "a length of 40 tokens leaves no room for a haystack"),
-        (2, ("--needle", f"The key is|{'blue rain ' * 600}"), "leaves no room for a haystack"),
-        (5, ("--model", "mha"), "does not tell the next token"),
-    ],
-)
-def test_bad_input_is_one_line(refused, code, arguments, line):
-    assert line in refused(code, "retrieve", *arguments)

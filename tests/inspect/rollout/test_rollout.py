@@ -204,19 +204,6 @@ def test_programs_get_both_matrices():
         assert tokens == [rollout.tokens.texts[query], rollout.tokens.texts[key]]
 
 
-@pytest.mark.parametrize(
-    ("code", "arguments", "line"),
-    [
-        (2, [], 'expected a text: attnviz rollout "The cat'),
-        (2, ["a", "--kind", "cross"], "'cross' is not one of 'self', 'encoder', 'decoder'"),
-        (2, ["a", "--kind", "decoder"], "'tiny' has no decoder attention"),
-        (2, ["a", "--target", "b"], "add --kind decoder"),
-    ],
-)
-def test_bad_input(refused, code, arguments, line):
-    assert line in refused(code, "rollout", *arguments)
-
-
 LONG = " ".join(["The old captain saw the ship and the boat came home again"] * 32)
 
 
