@@ -146,18 +146,6 @@ GPT_OSS = {
 }
 """What a GPT-OSS config has beside Llama's fields."""
 
-QWEN3_NEXT = {
-    "linear_key_head_dim": 4,
-    "linear_value_head_dim": 4,
-    "linear_num_key_heads": 3,
-    "linear_num_value_heads": 3,
-    "num_experts": 3,
-    "num_experts_per_tok": 2,
-    "moe_intermediate_size": 12,
-    "shared_expert_intermediate_size": 12,
-}
-"""What a Qwen3-Next config has beside Llama's fields and the kinds of its layers."""
-
 TINY = {
     "gpt2": ("GPT2LMHeadModel", "GPT2Config", {**gpt_fields(6, 17), "n_inner": 5}),
     "llama": ("LlamaForCausalLM", "LlamaConfig", llama_fields(12, 5, 23, (6, 2, 4))),

@@ -16,13 +16,8 @@ from rich.console import Console
 from attnviz.draw.palette import colour_table, to_hex
 
 SPEAKING = (
-    "NO_COLOR",
-    "FORCE_COLOR",
-    "COLUMNS",
-    "LINES",
-    "TERM",
-    "ATTNVIZ_TRACEBACK",
-    "ATTNVIZ_MODEL",
+    *("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"),
+    *("TERM", "ATTNVIZ_TRACEBACK", "ATTNVIZ_MODEL"),
 )
 """Variables that change what the command line writes."""
 

@@ -92,13 +92,10 @@ LIBRARIES = {
 """The only third-party libraries of the folders that must stay small."""
 
 TRANSFORMERS = {
-    "attnviz.models.attention_interface",
-    "attnviz.models.chats",
-    "attnviz.models.huggingface",
-    "attnviz.models.processors",
-    "attnviz.learn.verify.verify",
-    "attnviz.models.speech",
-    "attnviz.count.params.meta_count",
+    *("attnviz.models.attention_interface", "attnviz.models.chats"),
+    *("attnviz.models.huggingface", "attnviz.models.processors"),
+    *("attnviz.learn.verify.verify", "attnviz.models.speech"),
+    *("attnviz.count.params.meta_count",),
 }
 """The only modules that import transformers."""
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,11 @@ class Opened:
             if self.js(script):
                 return
         raise AssertionError(f"never true: {script}")
+
+    def do(self, act, *given):
+        """Click, hover or move the mouse as Playwright's page does, and wait until it is drawn."""
+        attrgetter(act)(self.page)(*given)
+        self.js("1")
 
     def press(self, *keys):
         for key in keys:

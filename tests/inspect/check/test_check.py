@@ -38,42 +38,7 @@ from ..forms import loaded, stored
 
 WEIGHTS = "model.safetensors"
 TEXT = "The cat sat on the mat because it was tired."
-RULES = f"""
-text = "{TEXT}"
-[[check]]
-head = "L1H2"
-score = "induction"
-at_least = 0.6
-[[check]]
-heads_labelled = "induction"
-at_least = 9
-[[check]]
-loss_on = "built-in texts"
-at_most = 9
-[[check]]
-loss_on = "{TEXT}"
-at_most = 9
-[[check]]
-span = "cat"
-mass_from = "it"
-head = "L2H1"
-at_least = 0
-[[check]]
-span = "the mat"
-at_least = 2
-warning = true
-[[check]]
-params = "total"
-at_least = 5008640
-at_most = 5008640
-[[check]]
-rows_sum_to_one = true
-[[check]]
-name = "evil ]]>\\u0007\\u001b[31m %0A::error::\\n|`<b>&\\u202e"
-head = "L0H0"
-score = "previous"
-at_most = 0
-"""
+RULES = Path(__file__).with_name("rules.toml").read_text(encoding="utf-8")
 
 
 @pytest.fixture
