@@ -5,7 +5,6 @@ import subprocess
 import sys
 import threading
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
@@ -61,7 +60,7 @@ def case(layers, mask="causal", dtype="float32", **options):
         assert error < (1e-5 if dtype == "float32" else 2e-5), (name, error)
 
 
-QUICK: dict[str, dict[str, Any]] = {
+QUICK = {
     **{mask: {"mask": mask} for mask in MASKS},
     "float16": {"dtype": "float16", "bucket": 17},
     "bfloat16": {"dtype": "bfloat16", "sink": True, "mask": "window"},
@@ -172,7 +171,7 @@ def test_columns_that_do_not_fit_are_refused_in_words(layers, monkeypatch):
 @pytest.mark.parametrize("kernel", ["sum_rows", "take_single"])
 def test_all_answers_come_from_blocks_where_a_kernel_breaks_later(layers, kernel, monkeypatch):
     ours, blocks = small_layer(layers)
-    notes: list[str] = []
+    notes = []
     monkeypatch.setattr(layers, "note_of_runs", notes.append)
     ours.reduced(np.ones((29, 1)), 16)
     monkeypatch.setattr(layers.sums_kernels, kernel, None)
@@ -229,7 +228,7 @@ def test_a_tile_that_does_not_fit_makes_room_for_a_smaller_one(layers):
 @pytest.mark.parametrize("fault", ["another sum", "some rows", "another bucket", "no compiler"])
 def test_blocks_take_over_with_a_note(layers, fault, monkeypatch):
     ours, blocks = small_layer(layers)
-    notes: list[str] = []
+    notes = []
     monkeypatch.setattr(layers, "note_of_runs", notes.append)
     own = layers.TritonLayer._of_rows
 
@@ -270,7 +269,7 @@ def test_a_query_that_is_no_number_is_none_in_its_rows_alone(layers):
 
 
 def test_a_slow_first_call_is_mentioned_once(layers, monkeypatch):
-    said: list[str] = []
+    said = []
     watch = Watch()
     monkeypatch.setattr(watch, "aside", said.append)
     monkeypatch.setattr(layers, "_SLOW", 0.01)

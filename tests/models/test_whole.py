@@ -1,9 +1,5 @@
 """A part of a model is refused in words, with layers gone or with less attention in them."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 import torch
 import transformers
@@ -187,7 +183,7 @@ def test_a_wrapped_table_has_the_rows_of_its_embedding():
 
 def test_settings_of_a_foreign_layer_are_part_of_the_fingerprint():
     model = made()
-    layer: Any = Passed(model.model.layers[0])
+    layer = Passed(model.model.layers[0])
     model.model.layers[0] = layer
     before = weights_fingerprint(handed_over(model, None, reads=False))
     layer.scale = 2.0

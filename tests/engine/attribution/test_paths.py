@@ -182,7 +182,7 @@ def _equal(found, expected, near):
 def test_every_family_reads_what_torch_reads(name, tmp_path):
     model = made(tmp_path, name).double()
     ours, read = stack(tmp_path)
-    ours.__init__(read.shape, ours.tensors.stored, np.float64)  # type: ignore[misc]
+    ours.__init__(read.shape, ours.tensors.stored, np.float64)
     texts = Tokens.bare(IDS), Tokens.bare(CHANGED)
     found = numpy_path_reads(ours, *texts, SENDERS)
     inputs = Input(texts[0]), Input(texts[1])
