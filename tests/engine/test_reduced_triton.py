@@ -48,6 +48,7 @@ def trusted(layers, monkeypatch):
     """Let each test begin as a process does that has refused no kernel."""
     monkeypatch.setattr(layers, "_refused", [])
     monkeypatch.setattr(layers, "_trusted", set())
+    monkeypatch.setattr(layers, "_too_large", set())
 
 
 def case(layers, mask="causal", dtype="float32", **options):
@@ -155,16 +156,16 @@ def test_many_columns_take_several_sweeps(layers, many):
     assert not layers._refused
     for given, wanted in zip(found, expected, strict=True):
         assert given is wanted is None or np.allclose(given, wanted, atol=1e-5, rtol=0)
-    ready = layers.sums_kernels.split_columns(ours._index(columns), 16, 16)
+    ready = layers.split_columns(columns, 16, 16)
     assert len(ready) == {62: 1, 63: 2, 150: 3}[many]
-    assert max(each.parts.shape[1] for each in ready) == 64
+    assert max(parts.shape[1] for parts, _ in ready) == 64
 
 
 def test_columns_that_do_not_fit_are_refused_in_words(layers, monkeypatch):
     ours, _ = small_layer(layers)
-    monkeypatch.setattr(memory, "free_memory", lambda device: 8 * 4 * 29 * 10 - 1)
+    monkeypatch.setattr(memory, "free_memory", lambda device: 8 * 4 * 29 * 11 - 1)
     ours.reduced(np.ones((29, 9)))
-    with pytest.raises(UsageError, match=r"of 4 heads with 10 columns take 9\.28 kB"):
+    with pytest.raises(UsageError, match=r"of 4 heads with 11 columns take 10\.21 kB"):
         ours.reduced(np.ones((29, 10)))
     assert not layers._refused
 
@@ -175,7 +176,7 @@ def test_all_answers_come_from_blocks_where_a_kernel_breaks_later(layers, kernel
     notes: list[str] = []
     monkeypatch.setattr(layers, "note_of_runs", notes.append)
     ours.reduced(np.ones((29, 1)), 16)
-    monkeypatch.setattr(layers.sums_kernels, kernel, None)
+    monkeypatch.setattr(layers, kernel, None)
     hidden, keys = np.arange(29) == 0, np.arange(29)
     if kernel == "sum_rows":
         assert ours.strongest(3, hidden) == blocks.strongest(3, hidden)
@@ -194,7 +195,7 @@ def test_each_kind_of_sums_is_compared_once(layers, monkeypatch):
     monkeypatch.setattr(layers.TritonLayer, "_compare", compare)
     for many in (1, 3, 1, 3):
         small_layer(layers)[0].reduced(np.ones((29, many)))  # a run of its own
-    assert compared == [1, 3]
+    assert compared == [2, 4], "with a column of ones"
 
 
 def test_a_query_that_sees_no_key_has_no_weight(layers):
@@ -218,12 +219,17 @@ def test_keys_of_another_type_take_blocks(layers):
 
 
 def test_a_tile_that_does_not_fit_makes_room_for_a_smaller_one(layers):
+    tried, tiles = [], [layers.Tile(16, keys, 4, 1) for keys in (128, 64, 32, 16)]
+
     def run(tile):
+        tried.append(tile.keys)
         if tile.keys > 16:
             raise layers._UNFIT[-1]("too many registers")
         return int(tile.keys)
 
-    assert layers._fitting([layers.Tile(16, keys, 4, 1) for keys in (64, 32, 16)], run) == 16
+    ours, _ = small_layer(layers)
+    assert [ours._fitting(tiles, run) for _ in range(2)] == [16, 16]
+    assert tried == [64, 32, 16, 16], "float32 has no room for the first; ptxas refuses a tile once"
 
 
 @pytest.mark.parametrize("fault", ["another sum", "some rows", "another bucket", "no compiler"])
