@@ -149,7 +149,7 @@ class TritonLayer(TorchLayer):
     ) -> Reduced:
         blocks = partial(super().reduced, columns, buckets, equals, far=far)
         if buckets is not None and buckets < _LEAST_BUCKET:
-            return blocks()
+            self._fits = False  # the layer's other answers are arrays, too
         return self._tried(lambda: self._compared(columns, buckets, equals, far), otherwise=blocks)
 
     def single(self, keys: Ints) -> Any:

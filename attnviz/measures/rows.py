@@ -367,10 +367,10 @@ def on_host(values: Any) -> NDArray[Any]:
 def all_on_host(values: Sequence[Any]) -> list[NDArray[Any]]:
     """Return values as NumPy arrays; tensors come from a GPU in one copy, for which it waits once.
 
-    values: of one type of number; all are arrays of NumPy, or all are tensors.
+    values: arrays of NumPy, or tensors of one type of number.
     """
-    if all(isinstance(each, np.ndarray) for each in values):
-        return [*values]
+    if not values or any(isinstance(each, np.ndarray) for each in values):
+        return [on_host(each) for each in values]
     sizes = [each.numel() for each in values]
     whole = values[0].new_empty(sum(sizes))
     for part, each in zip(whole.split(sizes), values, strict=True):

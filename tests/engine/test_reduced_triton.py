@@ -209,6 +209,15 @@ def test_a_query_that_sees_no_key_has_no_weight(layers):
         assert sums[:, 23:].all()
 
 
+def test_all_answers_about_small_buckets_come_from_blocks(layers):
+    ours, blocks = small_layer(layers)
+    found, expected = ours.reduced(np.ones((29, 1)), 8), blocks.reduced(np.ones((29, 1)), 8)
+    assert np.array_equal(found.pooled, expected.pooled)
+    keys = np.arange(29)
+    assert np.array_equal(ours.single(keys), blocks.single(keys))
+    assert not layers._refused
+
+
 def test_keys_of_another_type_take_blocks(layers):
     ours, _ = small_layer(layers)
     key = ours._given_key.bfloat16()
