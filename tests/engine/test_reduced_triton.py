@@ -93,12 +93,12 @@ def test_random_layers(layers, seed):
         queries=int(draw.choice([1, 2, 3, 16, 17, 31, 47, 61])),
         heads=heads,
         shared=int(draw.choice([number for number in (1, 2, 3) if heads % number == 0])),
-        dim=int(draw.choice([8, 16, 20, 32, 64, 80])),
+        dim=int(draw.choice([16, 32, 33, 64, 80, 96, 128, 256])),
         bucket=[None, 16, 17, 23, 40][int(draw.integers(5))],
         sink=bool(draw.random() < 0.4),
         cap=float(draw.uniform(1, 5)) if draw.random() < 0.3 else None,
         bias=bool(draw.random() < 0.3),
-        strength=float(draw.choice([0.1, 3.0, 6.0])),
+        strength=float(draw.choice([0.1, 2.0, 4.0])),
         seed=seed,
     )
 
@@ -309,8 +309,8 @@ from attnviz.engine.reduced_triton import EQUAL_TILES, TILES
 WHOLE = {"first_ptr", "past_ptr", "sorted_ptr", "begin_ptr", "key_ptr"}
 
 
-def compiled(kernel, number, tile, **fixed):
-    """Compile a kernel for sm_90 without a card. number: the type of queries and keys."""
+def compiled(kernel, number, tile, card, **fixed):
+    """Compile a kernel without a card. number: the type of queries and keys."""
     names = [*kernel.arg_names]
 
     def kind(name):
@@ -327,32 +327,36 @@ def compiled(kernel, number, tile, **fixed):
     whole = {
         (at,): [["tt.divisibility", 16]]
         for at, name in enumerate(names)
-        if name.endswith(("_ptr", "_head", "_step"))
+        if name.endswith(("_ptr", "_head", "_step")) and name not in fixed
     }
     source = ASTSource(kernel, given, values, whole)
-    made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
-    assert made.asm["cubin"] and made.metadata.shared <= 227 * 1024, made.metadata.shared
-    print(kernel.__name__, number, made.metadata.shared)
+    made = triton.compile(source, target=GPUTarget("cuda", card, 32), options=options)
+    most = {80: 163, 86: 99, 90: 227}[card] * 1024
+    assert made.asm["cubin"] and made.metadata.shared <= most, made.metadata.shared
+    print(kernel.__name__, number, card, made.metadata.shared)
 
 
-rows = {
-    "POOL": True, "ALIGNED": True, "FAR": False, "SINK": False, "LEFT": 0, "CAP": False,
-    "BIAS": False, "IN": "ieee", "D": 128, "WIDE": 128, "COLUMNS": 16, "OF_QUERIES": 2,
+plain = {"b_ptr": None, "cap": None, "IN": "ieee", "D": 128, "WIDE": 128}
+rows = plain | {
+    "sink_ptr": None, "far_ptr": None, "ALIGNED": True, "LEFT": 0, "COLUMNS": 16, "OF_QUERIES": 2,
     "QUERIES": TILES[0].queries, "KEYS": TILES[0].keys,
 }
-compiled(kernels.sum_rows, "bf16", TILES[0], **rows)
-every = {"FAR": True, "SINK": True, "LEFT": 1, "CAP": True, "BIAS": True, "ALIGNED": False, "D": 80}
-compiled(kernels.sum_rows, "fp16", TILES[0], **(rows | every))
+compiled(kernels.sum_rows, "bf16", TILES[0], 90, **rows)
+every = rows | {"LEFT": 1, "ALIGNED": False, "D": 80}
+for name in ("sink_ptr", "far_ptr", "b_ptr", "cap"):
+    del every[name]
+compiled(kernels.sum_rows, "fp16", TILES[0], 90, **every)
+compiled(kernels.sum_rows, "bf16", TILES[0], 80, **(rows | {"log_ptr": None, "pool_ptr": None}))
 small = {"QUERIES": TILES[1].queries, "KEYS": TILES[1].keys}
-compiled(kernels.sum_rows, "fp32", TILES[1], **(rows | small | {"IN": "tf32x3"}))
-compiled(kernels.sum_rows, "bf16", TILES[1], **(rows | small | {"D": 256, "WIDE": 256}))
-equal = {"CAP": False, "BIAS": False, "IN": "ieee", "D": 128, "WIDE": 128}
+compiled(kernels.sum_rows, "fp32", TILES[1], 90, **(rows | small | {"IN": "tf32x3"}))
+compiled(kernels.sum_rows, "bf16", TILES[1], 90, **(rows | small | {"D": 256, "WIDE": 256}))
+least = {"QUERIES": TILES[-1].queries, "KEYS": TILES[-1].keys, "D": 256, "WIDE": 256}
+compiled(kernels.sum_rows, "fp32", TILES[-1], 86, **(rows | least | {"IN": "tf32x3"}))
 for number, tile in (("bf16", EQUAL_TILES[0]), ("fp32", EQUAL_TILES[1])):
     size = {"QUERIES": tile.queries, "KEYS": tile.keys}
     precision = {"IN": "tf32x3" if number == "fp32" else "ieee"}
-    compiled(kernels.sum_equal, number, tile, **(equal | size | precision))
-single = {"CAP": True, "BIAS": True, "D": 128, "WIDE": 128, "QUERIES": 32}
-compiled(kernels.take_single, "bf16", EQUAL_TILES[0], **single)
+    compiled(kernels.sum_equal, number, tile, 90, **(plain | size | precision))
+compiled(kernels.take_single, "bf16", EQUAL_TILES[0], 90, D=128, WIDE=128, QUERIES=32)
 '''
 
 
@@ -365,4 +369,4 @@ def test_the_kernels_compile_for_a_card_that_is_not_there(layers, tmp_path, monk
     script.write_text(_COMPILE, encoding="utf-8")
     run = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
-    assert len(run.stdout.splitlines()) == 7
+    assert len(run.stdout.splitlines()) == 9
