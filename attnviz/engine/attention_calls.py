@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from threading import Lock, RLock
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
-from weakref import WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import torch
 from torch import Tensor, nn
@@ -35,6 +35,10 @@ and no score of a model comes near this value."""
 Attended: TypeAlias = tuple[Tensor, Tensor | None]
 """The output (batch, query, heads, dims) and the weights (batch, heads, query, key), or None
 instead of the weights."""
+
+
+_mixing: WeakKeyDictionary[nn.Module, set[bool]] = WeakKeyDictionary()
+"""For each module whether its values were mixed by its weights, for one query and for several."""
 
 
 @dataclass(frozen=True)
@@ -106,11 +110,15 @@ class AttentionCall:
             instead. Raises UnsupportedError if the output is not the values mixed by the weights.
         """
         output, weights = self.eager()
-        if weights is None or not nearly_equal(self._mixed(weights), output):
+        # A GPU would be waited for in each layer and step: there, what was compared is trusted.
+        kind, known = self.inputs[0].shape[2] > 1, _mixing.setdefault(self.module, set())
+        trusted = kind in known and output.device.type != "cpu"
+        if weights is None or not (trusted or nearly_equal(self._mixed(weights), output)):
             raise UnsupportedError(
                 f"{type(self.module).__name__} puts out something else than its values, mixed by "
                 f"its attention weights: another pattern cannot be put in their place"
             )
+        known.add(kind)
         changed = change(weights)
         return self._mixed(changed), changed
 

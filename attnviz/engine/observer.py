@@ -145,15 +145,15 @@ def hand_over(
     see the key, or None. cells: the most attention weights in a NumPy block; None passes whole
     matrices on. first: the index of the first text.
     """
-    if getattr(weights, "is_cuda", False) and cells is not None:
-        weights = to_numpy(weights)  # all texts in one copy
+    if cells is not None:  # all texts in one copy
+        weights = to_numpy(weights) if getattr(weights, "is_cuda", False) else weights
+        masks = None if masks is None else on_host(masks)
     for text, matrix in enumerate(weights):
         norm = None if norms is None else to_numpy(norms[text])
         mask = None if masks is None else masks[text]
         if cells is None:
             observer.observe(first + text, kind, layer, 0, matrix, BlockFacts(norm, mask))
             continue
-        mask = None if mask is None else on_host(mask)
         whole = to_numpy(matrix)
         heads, queries, keys = whole.shape
         rows = rows_of_a_block(1, heads, keys, cells)

@@ -349,9 +349,12 @@ def on_host(values: Any) -> NDArray[Any]:
 
 
 def all_on_host(values: Sequence[Any]) -> list[NDArray[Any]]:
-    """Return values of one type, all of NumPy or all tensors, as arrays by one copy from a GPU."""
-    if all(isinstance(each, np.ndarray) for each in values):
-        return [*values]
+    """Return values as NumPy arrays; tensors come from a GPU in one copy, for which it waits once.
+
+    values: arrays of NumPy, or tensors of one type of number.
+    """
+    if not values or any(isinstance(each, np.ndarray) for each in values):
+        return [on_host(each) for each in values]
     sizes = [each.numel() for each in values]
     whole = values[0].new_empty(sum(sizes))
     for part, each in zip(whole.split(sizes), values, strict=True):

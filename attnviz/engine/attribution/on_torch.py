@@ -122,10 +122,10 @@ class TorchAttributor(Attributor):
         place = self.place_in(given, asked.position)
         own = widest(logits_of(self.model, given, place)[0])
         # Of equal logits the first counts, as in NumPy.
-        likeliest = own.argsort(descending=True, stable=True)[:_TOP].tolist()
-        answer, foil = asked.words(likeliest[0], len(own))
+        likeliest = own.argsort(descending=True, stable=True)[:_TOP]
         shares = own.sigmoid() if self.model.several else own.softmax(-1)
-        top = tuple((word, float(shares[word])) for word in likeliest)
+        top = tuple(zip(likeliest.tolist(), shares[likeliest].tolist(), strict=True))
+        answer, foil = asked.words(top[0][0], len(own))
         return Predicted(place, own, answer, foil, top)
 
     def predicted_answer(self, given: Input, asked: AskedLogit) -> Predicted:

@@ -304,7 +304,7 @@ class _TrackedRun:
         matrix = split.matrix(split.coefficients(asked.key, asked.than))
         wholes = {"query": matrix.sum(1), "key": matrix.sum(0)}
         slopes = {side: self._slopes(target.sum()) for side, target in targets.items()}
-        found: dict[tuple[ReadSide, int], Floats] = {}
+        found: dict[tuple[ReadSide, int], Tensor] = {}
         for side, at in largest_heads(split, asked):
             (leaf,) = self._leaves[split.parts[at]]
             number, head = self._flow.leaves[leaf].point, split.parts[at].head
@@ -312,10 +312,12 @@ class _TrackedRun:
             slope = slopes[side][leaf]
             if mixing is None or slope is None or head is None:
                 continue
-            rows = wide_array(mixing.written(slope[0])[head].sum(0))
-            if abs(rows.sum() - wholes[side][at]) <= 10 * split.tolerance:
-                found[side, at] = rows
-        return found
+            found[side, at] = mixing.written(slope[0])[head].sum(0)
+        return {
+            (side, at): rows
+            for (side, at), rows in zip(found, wide_arrays([*found.values()]), strict=True)
+            if abs(rows.sum() - wholes[side][at]) <= 10 * split.tolerance
+        }
 
     def _slopes(self, target: Tensor) -> Sequence[Tensor | None]:
         """Return the derivative of a lead by each leaf; None for a leaf without influence."""
@@ -420,7 +422,8 @@ class BlockAlone:
         found = self._run(stream)
         if found is None:
             return None
-        return wide_array(found[0]), wide_array(found[1])
+        both = wide_array(torch.cat([found[0][None], found[1]]))  # a GPU is asked once
+        return both[0], both[1:]
 
     def _run(self, stream: Tensor) -> tuple[Tensor, Tensor] | None:
         head, query = self._place
