@@ -278,7 +278,7 @@ def _on_prompt(
 ) -> PictureTextReport:
     from attnviz.inspect.picture_text.picture_text import picture_text
     from attnviz.inspect.picture_text.request import picture_text_request
-    from attnviz.models.picture_texts import picture_prompt
+    from attnviz.models.pictures import picture_prompt
 
     asked = picture_text_request(request, generate)
     prompt = picture_prompt(text, images)

@@ -9,7 +9,6 @@ this one. The part of the model that reads the pictures runs unobserved.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,7 +21,7 @@ from attnviz.models.attention_interface import unobserved
 from attnviz.models.chats import finished_chat
 from attnviz.models.layouts import READS_BOTH_WAYS, prompt_layout, require_layout, seen_box
 from attnviz.models.model import ChatTemplate
-from attnviz.models.pictures import PictureFile, read_picture
+from attnviz.models.pictures import PictureFile, PicturePrompt
 from attnviz.models.prepare import described
 from attnviz.models.split import device_of
 from attnviz.models.third_party import third_party
@@ -35,24 +34,6 @@ _BY_TOKEN = "token_type_ids"
 
 _TILES = ("rows", "cols")
 """What some processors know of their tiles and return only when asked."""
-
-
-class PicturePrompt(str):
-    """A prompt, and the pictures that stand before it."""
-
-    pictures: tuple[PictureFile, ...]
-
-    def __new__(cls, text: str, pictures: Sequence[PictureFile]) -> PicturePrompt:
-        made = super().__new__(cls, text)
-        made.pictures = tuple(pictures)
-        return made
-
-
-def picture_prompt(text: str, images: Any) -> PicturePrompt:
-    """Return a prompt with a picture, or a list of them, each as ``read_picture`` takes it."""
-    given = images if isinstance(images, list | tuple) else [images]
-    files = [read_picture(one, f"picture {at}") for at, one in enumerate(given, 1)]
-    return PicturePrompt(text, files)
 
 
 @dataclass(frozen=True, eq=False)

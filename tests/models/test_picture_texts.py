@@ -13,8 +13,8 @@ from transformers.masking_utils import eager_mask
 
 from attnviz.engine.capture import capture
 from attnviz.errors import LoadError, UnsupportedError, UsageError
-from attnviz.models.picture_texts import PicturePrompt, picture_text_model
-from attnviz.models.pictures import PictureFile
+from attnviz.models.picture_texts import picture_text_model
+from attnviz.models.pictures import PictureFile, PicturePrompt
 from attnviz.models.resolve import LoadOptions, load
 from attnviz.models.work import Work
 
