@@ -101,6 +101,7 @@ class PictureModel(TransformersModel):
 
     def read(self, picture: str | PictureFile) -> ReadPicture:
         """Return a picture as the model reads it, and keep it for its runs."""
+        picture = getattr(picture, "file", picture)  # of a name that has its picture
         known = self.pictures.get(picture if isinstance(picture, str) else picture.name)
         if known is not None and (
             isinstance(picture, str) or np.array_equal(known.file.pixels, picture.pixels)
@@ -143,8 +144,12 @@ class PictureModel(TransformersModel):
     def inputs_of(self, ids: Tensor) -> dict[str, Tensor]:
         """Return the model's arguments for the pictures (picture, token) of these ids."""
         by_first = {one.tokens.ids[0]: one.inputs for one in self.pictures.values()}
-        rows = [by_first[int(row[0])] for row in ids]
-        return {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
+        rows, kind = [by_first[int(row[0])] for row in ids], self.model.dtype
+        read = {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
+        return {  # a run in other numbers reads them in these
+            name: value.to(kind if value.is_floating_point() else None)
+            for name, value in read.items()
+        }
 
     def vocabulary(self) -> Vocabulary:
         raise UnsupportedError(f"{self.info.name!r} reads pictures: it has no words to draw from")

@@ -32,7 +32,8 @@ from attnviz.measures.pictures import (
 )
 from attnviz.measures.reduced import ReducedLayer
 from attnviz.measures.words import place_of
-from attnviz.models.picture_texts import PicturePrompt, PictureTextModel
+from attnviz.models.picture_texts import PictureTextModel
+from attnviz.models.pictures import PicturePrompt
 from attnviz.progress import UNWATCHED, Advance, share_read
 from attnviz.records import Floats, Input, Kind, Tokens
 from attnviz.token_layout import TokenKind, TokenLayout
