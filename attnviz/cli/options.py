@@ -248,13 +248,11 @@ class Loading(Device):
     allow_pickle: bool = flag("Read weights from pickles, which can run code.")
     max_memory: str | None = option(
         "SIZE",
-        "With --device auto: at most this much of the weights on each device and in RAM, "
-        "such as 20GB.",
+        "With --device auto: memory for weights on each device and in RAM, such as 20GB.",
     )
     offload: str | None = option(
         "DIR",
-        "With --device auto: where to keep weights that fit nowhere else (default: in "
-        "their files).",
+        "With --device auto: where to put weights that fit nowhere (default: their files).",
     )
     tp: bool = flag("Split each layer across the processes of torchrun (tensor parallelism).")
 

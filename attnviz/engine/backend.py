@@ -279,9 +279,7 @@ class NumpyBackend:
 
         if not isinstance(self._model, StackModel):
             name = self._model.info.name
-            raise UnsupportedError(
-                f"{name!r} is not a stack of layers: choose a model such as tiny"
-            )
+            raise UnsupportedError(f"{name!r} is not a stack of layers: choose one such as tiny")
         return self._model.stack
 
     def open_patchable(

@@ -117,9 +117,7 @@ def _guide(captures: Sequence[PageCapture], page: Page, finding: str) -> str:
             "it; a line holds 60% of it. Point at a patch to look from there. The model saw what "
             "lies under the colours."
         )
-    shown = (
-        "Each square is the map of one head: a row for each token (query), stronger colour where "
-    )
+    shown = "Each square is the map of one head: a row per token (query), stronger colour where "
     shown += "more attention goes to the column's token (key)."
     for query, weight in _first_weight(captures, page):
         even = 1 / (query + 1 if capture.causal else len(capture.keys))

@@ -34,9 +34,7 @@ _NAMED, _DRAWN, _LISTED = 3, 4, 64
 """The most heads in the finding, with a histogram, and with tables of their own on a page."""
 
 _SIDES = {"key": "to", "query": "from"}
-_WIDE, _WIDEST = 108, 160
-_FRAMES, _NEAR = 6, 4
-"""The lines of two titles and of a table's head, and the distances, beside the ranking."""
+_WIDE, _WIDEST, _FRAMES, _NEAR = 108, 160, 6, 4
 
 
 def document(report: AtlasReport) -> doc.Document:

@@ -268,8 +268,8 @@ def text_maps(
     rows = [(names[given], weights[given]), *rows[:-1]] if given is not None else rows
     most = lines // (letters // max(room - _INDENT - _LABEL, 1) + _LISTING + 1)
     bare = lines // (letters // max(room - _INDENT, 1) + 3)
-    further = [at for at in others if at != best][: max(most, min(bare, 3)) - len(rows)]
-    rows += [(names[at], weights[at]) for at in further if 1 < len(rows) < max(most, bare)]
+    more = max(most, min(bare, 3)) - len(rows) if len(rows) > 1 else 0
+    rows += [(names[at], weights[at]) for at in others if at != best][: max(more, 0)]
     maps = []
     for name, values in rows:
         full = float(np.nanmax(values, initial=0.0)) or 1.0

@@ -127,9 +127,8 @@ def _finding(report: LensReport) -> str:
     if most is not None and most.answer >= _CLEAR:
         label = report.labels.get(most.head)
         known = f" ({label.said})" if label is not None else ""
-        more = (
-            f"{said}. In {name}, {report.name(most.head)}{known} adds {logits(most.answer)} logits"
-        )
+        adds = f"{report.name(most.head)}{known} adds {logits(most.answer)} logits"
+        more = f"{said}. In {name}, {adds}"
         said = more if fits_two_lines(f"{more}.") else said
     return f"{said[0].upper()}{said[1:]}."
 

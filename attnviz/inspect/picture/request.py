@@ -26,9 +26,7 @@ class PictureOptions(Options, panel="Pictures"):
     at: str | None = option("X,Y", "Take the patch at this pixel of the picture as the query.")
     tower: bool = flag("Show the heads of the vision tower instead of the decoder's.")
     generate: int | None = option(
-        "N",
-        "Let a vision-language model write N tokens first; --token may then name one of them.",
-        min=1,
+        "N", "Let a vision-language model write N tokens first; --token may name one.", min=1
     )
 
 

@@ -34,9 +34,7 @@ class _Removal(Options, panel="What is removed"):
         "decide when to stop, so RATIO is optimistic for others.",
         brief="Remove heads while loss stays below RATIO.",
     )
-    uniform: bool = flag(
-        "Remove equally many heads from every layer, so that their tensors can be cut."
-    )
+    uniform: bool = flag("Remove equally many heads per layer, so that tensors can be cut.")
     empty_layers: bool = flag("Let a layer lose all its heads.", name="--allow-empty-layers")
     out: Path | None = option("DIR", "Write the pruned model to this new directory.", short="-o")
 
@@ -77,9 +75,7 @@ class _Measure(Options, panel="What is measured"):
         "METHOD", "Rank by exact Δ loss or gradient (first-order estimate).", "exact"
     )
     rerank: bool = flag("Rank the remaining heads again after each removal.")
-    draws: int = option(
-        "N", "Number of random orders to compare with; 0 for none.", 5, min=0, max=1000
-    )
+    draws: int = option("N", "Random orders to compare with; 0 for none.", 5, min=0, max=1000)
     max_memory: str | None = option("SIZE", "Limit the memory of the measurement, such as 2GB.")
     seed: int = option("N", "Random seed (orders, weights).", 0, min=0)
 

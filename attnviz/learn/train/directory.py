@@ -123,9 +123,7 @@ def read_state(directory: Path, run: Mapping[str, Any]) -> tuple[dict[str, Any],
         stored = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
         form, there, state, points = (stored[key] for key in ("form", "run", "state", "points"))
     except damage() as error:
-        raise LoadError(
-            f"{str(path)!r} is not the state of a training run, or is damaged"
-        ) from error
+        raise LoadError(f"{str(path)!r} is not a training state, or is damaged") from error
     if form != _FORM:
         raise LoadError(
             f"{str(path)!r} was written by another version of attnviz: go on with that one, or "

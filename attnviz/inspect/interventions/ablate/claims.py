@@ -103,9 +103,8 @@ def answer(report: AblationReport) -> str:
     one = f"; one {single}" * (report.text_count == 1)
     within, end = f"{within} (p = {probability(report.chance)}{one})", "" if one else end
     hurt, tied = _most_hurt(report, best), _tied(report, best)
-    shown = [
-        f"{words}{near}{within}{far}.{end}" for near, far in ((hurt, tied), ("", tied), (hurt, ""))
-    ]
+    tails = ((hurt, tied), ("", tied), (hurt, ""))
+    shown = [f"{words}{near}{within}{far}.{end}" for near, far in tails]
     return next(filter(fits_two_lines, shown), f"{words}{within}.{end}")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from attnviz.draw import document as doc
 from attnviz.draw.grid import full_width
-from attnviz.draw.numbers import NumberScale, counted, listed, whole_percent
+from attnviz.draw.numbers import NumberScale, counted, whole_percent
 from attnviz.draw.provenance import fits_two_lines, model_words, named, notes_group
 from attnviz.draw.signed import signed_scale
 from attnviz.engine.patching import ATTENDED, SITES, Into
@@ -96,19 +96,15 @@ def _finding(report: PathReport) -> str:
     share, into = _percent(first.share.value), SITES[first.into].words
     reader = f"{report.name(first.place, first.into)}'s {into}"
     words = f"{share} of the difference in {reader} between the prompts"
-    more = [
-        f"{_percent(own.share.value)} in {report.name(own.place, own.into)}'s" for own in others
-    ]
-    words += f", {listed(more)}" * bool(more)
+    for own in others:
+        words += f", {_percent(own.share.value)} in {report.name(own.place, own.into)}'s"
     usual = first.share.base_rate
     other = "" if usual is None else f"; other heads of its layer average {_percent(usual)}"
     if clear:
         return f"{sender} accounts for {words}{other}."
     if first.share.interval is None:
         pairs = counted(len(report.pairs), "pair")
-        most = (
-            f"{sender} writes most into {reader}: {share} of their difference between the prompts"
-        )
+        most = f"{sender} writes most into {reader}: {share} of their difference between prompts"
         return f"{most}{other}. {pairs}, not tested."
     words = f"No later head clearly reads from {sender}: its largest share is {words}"
     return f"{words}{other * fits_two_lines(words + other + '.')}."
