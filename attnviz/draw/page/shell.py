@@ -59,9 +59,8 @@ def page_html(
     filled = {
         "policy": (
             f"default-src 'none'; script-src {digest(source('early.js'))} "
-            f"{digest(source('unpack.js'))} {digest(joined_scripts(SCRIPTS))}; "
-            f"style-src {digest(style('page.css'))}; "
-            "img-src data: blob:; base-uri 'none'; form-action 'none'"
+            f"{digest(source('unpack.js'))} {digest(joined_scripts(SCRIPTS))}; style-src "
+            f"{digest(style('page.css'))}; img-src data: blob:; base-uri 'none'; form-action 'none'"
         ),
         "name": safe(document.name),
         "style": style("page.css"),

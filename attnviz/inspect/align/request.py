@@ -47,7 +47,7 @@ class AlignOptions(Options):
         elif not self.audio or self.words is None:
             lacks = "--audio FILE" if not self.audio else "--words FILE"
             lacks += "" if self.audio or self.words else " and --words FILE, or --pairs FILE"
-            raise UsageError(f"align compares heads with spoken words of known times: add {lacks}")
+            raise UsageError(f"align needs to know when each word is spoken: add {lacks}")
         elif self.prefix:
             raise UsageError("--prefix is for sentence pairs: leave it out next to --audio")
 

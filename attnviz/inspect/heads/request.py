@@ -108,8 +108,7 @@ class Compared(Options, panel="The library's own attention (--model mha)"):
     score: str | None = option(
         "SCORE",
         "How queries and keys are scored: scaled-dot (q·k/√d_k, the default), dot (q·k) or "
-        "additive (v·tanh(q + k), Bahdanau); several, separated by commas, are shown side by "
-        "side.",
+        "additive (v·tanh(q + k), Bahdanau); several, separated by commas, are shown side by side.",
     )
 
     @property

@@ -101,9 +101,8 @@ def encode_pair(
     if align is None:
         raise UsageError(
             f"the prompts have {len(clean)} and {len(corrupt)} tokens, expected the same number; "
-            "they "
-            f"differ in {_against(clean, corrupt, begin, end)}: choose words of as many tokens, or "
-            "add --align start"
+            f"they differ in {_against(clean, corrupt, begin, end)}: choose words with the same "
+            "number of tokens, or add --align start"
         )
     if not end:
         raise UsageError(

@@ -543,9 +543,8 @@ def _caveats(report: WhyReport) -> list[str]:
         )
     if report.many and len(report.prompts) >= LEAST_TEXTS:
         caveats.append(
-            f"interval: 95%, bootstrap-t over {_size(report)}, 2,000 "
-            "draws; significant: the same of the difference to the control, largest |t| of all "
-            "heads, p at most .05."
+            f"interval: 95%, bootstrap-t over {_size(report)}, 2,000 draws; significant: the same "
+            "of the difference to the control, largest |t| of all heads, p at most .05."
         )
     if any(prompt.foil is None for prompt in report.prompts):
         caveats.append(

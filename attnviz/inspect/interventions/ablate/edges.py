@@ -168,7 +168,7 @@ class EdgeAxes:
                 pictures = f"{PICTURE}, {patches}, "
             raise UsageError(
                 f"--edge: no {axis} {typed!r} in the text: give {pictures}a word of it, WORD:2 for "
-                f"its second place, or an index from 0 to {len(tokens) - 1}"
+                f"its second occurrence, or an index from 0 to {len(tokens) - 1}"
             )
         return word.span
 
