@@ -155,11 +155,7 @@ def _first(report: AtlasReport, columns: int, lines: int) -> Sequence[doc.Group]
 
 
 def _ranking(report: AtlasReport, brief: bool = False) -> doc.Table:
-    """Return the heads, each with the token that it prefers and its strongest place.
-
-    brief: True leaves out the share of texts, which the grid has, and the pattern of heads that
-        prefer a token.
-    """
+    """Return the heads with what they prefer and their strongest place; fewer columns if brief."""
     preferring = any(head.prefers is not None for head in report.heads)
 
     def preferred(write: Callable[[Preference], str], absent: str = "") -> Callable[..., str]:
@@ -255,10 +251,7 @@ def _histograms(report: AtlasReport) -> doc.Plot:
 def _by_distance(
     report: AtlasReport, heads: Sequence[HeadAtlas], most: int | None = None
 ) -> doc.Table:
-    """Return the mean weight of a link at each distance, and that of uniform attention.
-
-    most: how many distances are shown, from the nearest on; None for all.
-    """
+    """Return the mean weight at the nearest ``most`` distances, and that of uniform attention."""
 
     def cell(at: int) -> Callable[[tuple[str, Sequence[float | None]]], str]:
         return lambda row: "" if (weight := row[1][at]) is None else share(weight)
@@ -281,10 +274,7 @@ def _by_distance(
 
 
 def _places(report: AtlasReport, head: HeadAtlas) -> list[doc.Table]:
-    """Return two tables of a head: where it fires most, and the middle link of each tenth.
-
-    The tenths are ten groups of sampled texts, by the weight of each text's strongest link.
-    """
+    """Return two tables of a head: where it fires most, and a link of each tenth of the texts."""
 
     def context(place: Fired) -> str:
         return around(Hurt(place.link.text, place.link.queries, place.link.query, 0.0))

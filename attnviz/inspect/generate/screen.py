@@ -173,10 +173,7 @@ def _how(run: WrittenRun) -> list[str]:
 
 
 def _finding(report: GenerateReport) -> str:
-    """Return the finding: the generated text, then the attention of the first shown head.
-
-    The head's attention is compared with uniform attention.
-    """
+    """Return the finding: the generated text, then what the first shown head attends to."""
     run, activity = report.run, report.found[report.head]
     name = f"{run.name(report.head)}{_labelled(activity)}"
     of = f"{activity.steps} of " * (activity.steps < len(run.steps))

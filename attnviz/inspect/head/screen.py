@@ -173,10 +173,7 @@ def finding(card: HeadCard) -> str:
 
 
 def _here(card: HeadCard) -> Iterator[tuple[str, str]]:
-    """Yield pairs of sentences: on where the head attends in this text, and on what it writes.
-
-    The second sentence becomes shorter from pair to pair, and is empty in the last one.
-    """
+    """Yield pairs of sentences: where the head attends here, and, ever shorter, what it writes."""
     label = _told_label(card)
     name = f"{card.name}{f' ({known_text(label)})' if label.is_known else ''}"
     attends = f"{name} {_attends(card, label)}"
@@ -259,10 +256,7 @@ def _lost(card: HeadCard) -> list[str]:
 
 
 def _matters(card: HeadCard) -> bool:
-    """Return whether the loss without the head changes significantly.
-
-    The test is corrected for the number of ablated heads.
-    """
+    """Return whether the loss without the head changes significantly among all heads."""
     report, effect = card.ablation, card.effect
     if report is None or effect is None:
         return False
@@ -278,10 +272,7 @@ def _quoted(hurt: Hurt) -> str:
 
 
 def _lines(card: HeadCard, without: Collection[str] = ()) -> list[doc.Part]:
-    """Return a line for each part of a head's card, or the reason why it is missing.
-
-    without: the names of parts that are left out.
-    """
+    """Return a line for each part of a card but those in ``without``, or why it is missing."""
     fires = [f"{link_words(link)} {share(link.weight)}" for link in card.firings[:2]]
     lines = {
         "label": (_label(card), "label"),
@@ -455,10 +446,7 @@ def _cost(card: HeadCard) -> list[str]:
 
 
 def _small_tables(card: HeadCard, rows: int) -> list[doc.Table]:
-    """Return tables of the head's strongest links, its effects and its links to other heads.
-
-    rows: the most rows of each table.
-    """
+    """Return tables of the head's strongest links, effects and readers, of ``rows`` rows each."""
     tables = list[tuple[str, str, doc.Table]]()
     name = partial(doc.ColumnOf, "", right=False)
     context = partial(doc.ColumnOf, "", right=False, tone="faint", cuts=True)
@@ -508,10 +496,7 @@ def _small_tables(card: HeadCard, rows: int) -> list[doc.Table]:
 
 
 def _texts(card: HeadCard) -> list[doc.Part]:
-    """Return the text whose loss rises most without the head, and the prompt, both coloured.
-
-    The prompt is coloured by the head's contribution from each token to the answer.
-    """
+    """Return the text whose loss rises most, and the prompt by the head's part in the answer."""
     parts: list[doc.Part] = []
     report, effect = card.ablation, card.effect
     if report is not None and effect is not None and card.hurts:

@@ -318,10 +318,7 @@ def _is_cause(report: LinkReport, part: LinkPart) -> bool:
 
 
 def _opened(report: LinkReport, claim: str, tails: Sequence[str]) -> str:
-    """Return a claim as a sentence, with the first tail that two lines hold.
-
-    If a link was chosen that does not beat chance, or says little, the sentence begins with that.
-    """
+    """Return a claim as a sentence, led by what a chosen link lacks, with a tail that fits."""
     if report.chosen is not None:
         why = "chance" if report.chosen.is_chance else report.chosen.why
         claim = f"{_LITTLE_SAID.get(why, '')}{claim}"

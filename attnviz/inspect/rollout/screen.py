@@ -153,10 +153,7 @@ def _of_picture(report: RolloutReport, layout: TokenLayout) -> doc.Document:
 
 
 def _kept(report: RolloutReport) -> _Kept:
-    """Return the matrices without the sink's columns.
-
-    They stay whole if the user kept the sink, or if every token is a sink.
-    """
+    """Return the matrices without the sink's columns, unless it is kept or is all that there is."""
     left = ~report.at_sink
     if report.keep_sink or not left.any():
         return _Kept(report.matrix, report.raw, range(len(report.tokens)))
@@ -235,11 +232,7 @@ def _left_out(report: RolloutReport) -> str:
 
 
 def _maps(report: RolloutReport, kept: _Kept) -> list[doc.Map]:
-    """Return the maps of the rollout and of the last layer's attention weights.
-
-    Both have the selected tokens as queries and as keys, so that the diagonal of the map is kept.
-    Over a long text they have the followed queries, and keys are pooled.
-    """
+    """Return the maps of the rollout and of the last layer over the tokens, pooled if many."""
     matrices = {
         f"rollout through {counted(report.layers, 'layer')}": kept.rollout,
         "last layer, mean of its heads": kept.layer,
@@ -260,10 +253,7 @@ def _maps(report: RolloutReport, kept: _Kept) -> list[doc.Map]:
 
 
 def _texts(report: RolloutReport, kept: _Kept, lines: int = 0) -> doc.Maps:
-    """Return the text coloured by the rollout of one token, and by its weights in the last layer.
-
-    lines: the most terminal lines of each text, 0 for all of it.
-    """
+    """Return the text coloured by one token's rollout and by its last layer, in ``lines`` lines."""
     tokens, query = report.tokens, report.queries.index(report.query)
     asking = tokens.taken([report.query])
     word = quoted_word(tokens, words_of_tokens(tokens)[report.query])
@@ -326,10 +316,7 @@ def _first(report: RolloutReport, kept: _Kept, columns: int, lines: int) -> Sequ
 
 
 def _page(report: RolloutReport) -> Page:
-    """Return the page: two maps over one text, without the sink at first unless it is kept.
-
-    Of a long text it has the tokens that were followed, and its columns are sums over keys.
-    """
+    """Return the page: two maps over one text, without the sink at first unless it is kept."""
     read = report.text if report.target is None else report.target
     weights: list[NDArray[np.floating]] = [report.matrix, report.raw]
     queries = keys = report.tokens
@@ -386,10 +373,7 @@ def _key_starts(
 def _summed(
     report: RolloutReport, matrix: NDArray[np.floating], starts: NDArray[np.intp]
 ) -> NDArray[np.floating]:
-    """Return a matrix (query, key) with sums over groups of keys; NaN where all keys are hidden.
-
-    starts: the first key of each group. NaN counts as nothing.
-    """
+    """Return sums over groups of keys, which begin at ``starts``; NaN where all keys are hidden."""
     sums = np.add.reduceat(np.nan_to_num(matrix), starts, axis=1)
     hidden = report.causal & (starts > np.array(report.queries)[:, None])
     return np.where(hidden, np.nan, sums)

@@ -131,10 +131,7 @@ def _first(report: PatchReport, columns: int, lines: int) -> list[doc.Group]:
 
 
 def _prompts(report: PatchReport, lines: int = 4) -> doc.Maps | doc.Pictures:
-    """Return both prompts of the first pair, with the tokens highlighted that differ.
-
-    Prompts that differ in their pictures are shown by these.
-    """
+    """Return both prompts of the first pair, or pictures, with what differs highlighted."""
     pair, maps, pictures = report.pairs[0], [], []
     many = ", pair 1" * (len(report.pairs) > 1)
     short = "Δlogit" if report.metric == "logit_diff" else METRICS[report.metric].short
