@@ -186,7 +186,7 @@ def _finding(report: RolloutReport) -> str:
     others = [span for span in shares if span != own and shares[span] >= 0.005]
     texts = {span: word_text(tokens, span) for span in others}
     content = [span for span, text in texts.items() if is_content(text) and text not in UNKNOWN]
-    order = sorted(content or others, key=lambda span: -shares[span])
+    order = sorted(content or others, key=lambda span: even * len(span) - shares[span])
     if report.not_followed:
         most = listed([quoted_word(tokens, span) for span in order[:_NAMED]])
         return (
@@ -209,8 +209,8 @@ def _finding(report: RolloutReport) -> str:
         stands = f"stand{'s' * (len(named) == 1)} out in the rollout from {word}"
         said = f"{listed(named)} {stands}{end}."
         if not clear:
-            highest = f": highest {listed(named)}" * bool(named)
-            said = f"No {noun} stands out in the rollout from {word}{highest}{end}."
+            closest = f": closest {listed(named)}" * bool(named)
+            said = f"No {noun} stands out in the rollout from {word}{closest}{end}."
         if fits_two_lines(said):
             break
     return said
