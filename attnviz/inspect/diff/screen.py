@@ -74,7 +74,7 @@ def _hints(report: DiffReport) -> list[str]:
     """Return the options to try next on the command line."""
     hints = []
     if report.source.endswith("built-in texts"):
-        hints.append("--texts FILE your data")
+        hints.append("--texts FILE: your data")
     if not report.matched and not report.saved and report.unmatched_a:
         hints.append("--match")
     return [*hints, "--explain"]

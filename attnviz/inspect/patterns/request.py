@@ -35,7 +35,7 @@ class _Scoring(Options, panel="What is scored"):
     norm_weighted: bool = flag("Score each weight times the norm of the value that it moves.")
     reduce: Literal["auto", "fused", "blocks", "full"] = option(
         "WAY",
-        "How to read attention: full (a layer's whole matrices), rows (in blocks) or fused (only "
+        "How to read attention: full (a layer's whole matrices), blocks (of rows) or fused (only "
         "sums, no weights); auto goes by the length of the text.",
         "auto",
     )

@@ -69,7 +69,7 @@ def _sizes(report: ModelReport) -> list[str]:
 
 def _hints(report: ModelReport) -> list[str]:
     hints = ["--save report.html", *(f"attnviz head {card.name}" for card in report.cards[:1])]
-    texts = ["--texts FILE your data"] * report.source.endswith("built-in texts")
+    texts = ["--texts FILE: your data"] * report.source.endswith("built-in texts")
     return [*hints, *texts, "--explain"]
 
 

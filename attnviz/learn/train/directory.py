@@ -57,7 +57,7 @@ def check_directory(directory: Path, resume: bool) -> None:
         )
     if finished:
         raise UsageError(
-            f"{shown} holds a trained model already: name a new --out, nothing is overwritten"
+            f"{shown} already holds a trained model: name a new --out, nothing is overwritten"
         )
     if STATE_FILE in there and not resume:
         raise UsageError(
