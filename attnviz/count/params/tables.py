@@ -284,7 +284,7 @@ def _memory(case: Case, cost: CostReport | BuiltCount, maps: bool) -> Iterator[_
             yield f"  {label}", bytes_text(size), many, 0
     if cache is not None and cache.bytes:
         per_token = cache.bytes_per_token
-        kept = f"{bytes_text(per_token)} a token" if per_token else "at any length"
+        kept = f"{bytes_text(per_token)}/token" if per_token else "at any length"
         spec = cost.spec.attention if isinstance(cost, CostReport) else None
         if spec is not None and spec.latent is not None:
             kept += f", latent {count(spec.latent.kv_lora + spec.latent.rope_dim)}"
@@ -316,7 +316,7 @@ def _compute(cost: CostReport) -> Iterator[_Line]:
     if cost.spec.main.causal and flops.per_token:
         both = (flops.per_token, flops.scores_per_token)
         once, scores = (operations(number).removesuffix("FLOP") for number in both)
-        yield "decode", operations(sum(both)), f"per token: {once} + {scores} attention", 0
+        yield "decode", operations(sum(both)), f"{once} + {scores} attention", 0
 
 
 def _pass_name(cost: CostReport) -> str:
@@ -385,7 +385,7 @@ def _cache_facts(
     """Yield what each kind of layers caches for a token, or at any length, and the whole cache."""
     spec = cost.spec.attention if isinstance(cost, CostReport) else None
     for line in cache.lines:
-        held = "at any length" if line.kind in STATES else "a token"
+        held = "at any length" if line.kind in STATES else "per token"
         made = f"{count(line.layers)} layers × " if line.layers > 1 else ""
         made += f"{_product(line, spec)} × {_size(bits(line.dtype))}"
         made += " with scales" * (line.dtype == "nvfp4")
