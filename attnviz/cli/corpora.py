@@ -64,7 +64,7 @@ class _Parts(Options):
 
 @command(MERGE, "--full")
 def merge(parts: _Parts, output: shared.Output) -> None:
-    """Combine the results of shards into the result of a single run."""
+    """Join the results of shards into the result of a single run."""
     from attnviz.inspect import merge as question
 
     outlet = Outlet.open(output)
