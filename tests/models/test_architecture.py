@@ -1,7 +1,10 @@
 """The shape and the context of many architectures, from the defaults of their configs."""
 
+from pathlib import Path
+
 import pytest
 import transformers
+import yaml
 from torch import nn
 
 from attnviz.draw.values import model_facts, model_of
@@ -9,34 +12,10 @@ from attnviz.errors import UnsupportedError
 from attnviz.models.architecture import HeadCounts, context_length, read_shape, text_config
 from attnviz.records import ModelInfo
 
+PUBLISHED = yaml.safe_load(Path(__file__).with_name("published.yaml").read_text(encoding="utf-8"))
 
-@pytest.mark.parametrize(
-    ("model_type", "fields", "expected", "context"),
-    # layers, heads, kv_heads, head_dim as the published configs of each family have them
-    [
-        ("gpt2", {}, (12, 12, 12, 64), 1024),
-        ("bloom", {"n_layer": 5, "n_head": 7, "hidden_size": 21}, (5, 7, 7, 3), None),
-        ("falcon", {}, (32, 71, 1, 64), 2048),
-        ("falcon", {"alibi": True}, (32, 71, 1, 64), None),
-        ("falcon", {"multi_query": False}, (32, 71, 71, 64), 2048),
-        (
-            "falcon",
-            {"new_decoder_architecture": True, "num_attention_heads": 71, "num_kv_heads": 8},
-            (32, 71, 8, 64),
-            2048,
-        ),
-        ("gpt_bigcode", {}, (12, 12, 1, 64), 1024),
-        ("mpt", {}, (24, 16, 16, 128), 2048),
-        ("qwen3", {}, (32, 32, 32, 128), 32768),
-        ("gemma2", {}, (26, 8, 4, 256), 8192),
-        ("deepseek_v3", {}, (61, 128, 128, 192), 4096),
-        ("mobilebert", {}, (24, 4, 4, 32), 512),
-        ("xlnet", {}, (24, 16, 16, 64), None),
-        ("t5", {"n_positions": 512}, (6, 8, 8, 64), None),
-        ("bart", {}, (12, 16, 16, 64), 1024),
-        ("led", {}, (12, 16, 16, 64), 16384),
-    ],
-)
+
+@pytest.mark.parametrize(("model_type", "fields", "expected", "context"), PUBLISHED["shapes"])
 def test_shape_and_context(model_type, fields, expected, context):
     config = transformers.AutoConfig.for_model(model_type, **fields)
     assert read_shape(config, "name") == HeadCounts(*expected)
