@@ -64,7 +64,7 @@ MAY_IMPORT = {
     "pictures": {"picture"} | SHARED,
     "speech": {"heads"} | SHARED,
     "interventions": {"heads"} | SHARED,
-    "diff": {"patterns"} | SHARED,
+    "diff": {"patterns", "picture", "pictures"} | SHARED,
     "check": {"diff", "patterns", "params"} | SHARED,
     "explore": {"heads", "generate"} | SHARED,
     "head": {"heads", "interventions", "params", "patterns", "why"} | SHARED,

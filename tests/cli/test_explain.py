@@ -8,7 +8,7 @@ import pytest
 from rich.cells import cell_len
 
 from attnviz.cli.app import COMMANDS
-from attnviz.draw.explanation import LINES, manual_terms
+from attnviz.draw.prose import LINES, manual_terms
 
 from ..conftest import SENTENCE
 from ..first_screens import command_lines

@@ -11,8 +11,7 @@ import pytest
 import attnviz
 from attnviz.draw.page import data
 from attnviz.inspect.heads.heads import heads_report
-from attnviz.measures.sinks import sink_of, without_sink
-from attnviz.measures.uniform import norm_weighted
+from attnviz.measures.sinks import norm_weighted, sink_of, without_sink
 from attnviz.records import AttentionRecord, LayerWeights, ModelInfo, Tokens
 
 CAT = "the cat saw the dog ."

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from attnviz.attention.numpy_stack import NumpyStack
+from attnviz.engine.attribution.followed_run import torch_path_reads
 from attnviz.engine.attribution.paths import numpy_path_reads, path_effects
-from attnviz.engine.attribution.paths_on_torch import torch_path_reads
 from attnviz.engine.patchable import patchable_transformers
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.bundled import Bundled

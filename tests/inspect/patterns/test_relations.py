@@ -20,7 +20,7 @@ from attnviz.inspect.patterns.relations import (
 )
 from attnviz.inspect.patterns.score import score_patterns
 from attnviz.measures.registry import RELATIONS
-from attnviz.measures.uniform import visible_keys
+from attnviz.measures.sinks import visible_keys
 from attnviz.records import Input, Tokens
 
 

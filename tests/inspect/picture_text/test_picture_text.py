@@ -14,7 +14,8 @@ from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.heads.request import HeadsRequest
 from attnviz.inspect.picture_text.picture_text import GENERAL, picture_text
 from attnviz.inspect.picture_text.request import PictureTextRequest, picture_text_request
-from attnviz.models.picture_texts import PicturePrompt, picture_text_model
+from attnviz.models.picture_texts import picture_text_model
+from attnviz.models.pictures import PicturePrompt
 
 from ...models import picture_models
 from ...models.picture_models import tiny

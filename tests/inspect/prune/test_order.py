@@ -7,7 +7,7 @@ import pytest
 
 from attnviz.engine.effects import Scores, Variant
 from attnviz.errors import UsageError
-from attnviz.inspect.prune.order import (
+from attnviz.inspect.prune.prune import (
     Goal,
     RemovalBounds,
     ScanMeter,
