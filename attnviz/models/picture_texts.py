@@ -200,7 +200,8 @@ class PictureTextModel(TransformersModel):
         if numbers not in self.batches:
             known = list(self.read.values())
             rows = [known[number].inputs for number in numbers]
-            joined = {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
+            with torch.inference_mode(False):  # a run with gradients reads them, too
+                joined = {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
             self.batches[numbers] = joined
             while len(self.batches) > _BATCHES:
                 self.batches.popitem(last=False)
