@@ -103,8 +103,7 @@ def ablate(
     second: a text that is joined to the one text, for models that compare two.
     The other options are those of ``attnviz ablate``: see ``AblateRequest``.
 
-    Raises UsageError (also a ValueError) for options, heads or texts that do not fit, LoadError for
-    a model or a file that cannot be read, UnsupportedError if the heads cannot be ablated.
+    Raises what ``capture`` raises, UnsupportedError if the heads cannot be ablated.
     """
     from attnviz.inspect.interventions.ablate import ablate as question
     from attnviz.inspect.interventions.ablate.request import AblateRequest
@@ -175,8 +174,7 @@ def prune(
         pruned model; None to write nothing.
     The other options are those of ``attnviz prune``; see ``PruneRequest``.
 
-    Raises UsageError (also a ValueError) for options, heads or texts that do not fit, LoadError for
-    what cannot be read or written, UnsupportedError if the heads cannot be removed for good.
+    Raises what ``capture`` raises, UnsupportedError if the heads cannot be removed for good.
     """
     from attnviz.inspect.prune import prune as question
     from attnviz.inspect.prune.request import PruneRequest
@@ -230,8 +228,7 @@ def patch(
         which is patched. processor: of a loaded model, see ``heads``.
     The options are those of ``attnviz patch``; see ``PatchRequest``.
 
-    Raises UsageError (also a ValueError) for options, heads or prompts that do not fit, LoadError
-    for a model or a file that cannot be read, UnsupportedError if the model cannot be patched.
+    Raises what ``capture`` raises, UnsupportedError if the model cannot be patched.
     """
     from attnviz.inspect.interventions.patch import patch as question
     from attnviz.inspect.interventions.patch.request import PatchRequest
@@ -316,8 +313,7 @@ def diff(
         name; a saved result is compared as it is. dtype_b, backend_b, revision_b: for b.
     The other options are those of ``attnviz diff``; see ``DiffRequest``.
 
-    Raises UsageError (also a ValueError) for options or texts that do not fit, LoadError for files
-    that cannot be read, UnsupportedError if the attention cannot be observed.
+    Raises what ``capture`` raises, UnsupportedError if the attention cannot be observed.
     """
     from attnviz.inspect.diff import diff as question
     from attnviz.inspect.diff.request import DiffRequest
@@ -357,8 +353,7 @@ def check(
     file: rules in TOML. init, force, update: write the file or renew its baselines, as the options
         of ``attnviz check`` do. junit: a file to be written as JUnit XML.
 
-    Raises UsageError (also a ValueError) for rules that do not fit the model, LoadError for a file
-    that cannot be read or written, UnsupportedError if the attention cannot be observed.
+    Raises what ``capture`` raises, UnsupportedError if the attention cannot be observed.
     """
     from attnviz.inspect.check import check as question
     from attnviz.inspect.check.ci import write_junit

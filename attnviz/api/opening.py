@@ -139,7 +139,7 @@ def load(
     if backend == "numpy":
         options = replace(options, work=Work(0))
     refuse_ignored(os.fspath(name), options, [key for key in SHAPING if key in given])
-    from attnviz.engine.untrained import judged
+    from attnviz.engine.text_pass import judged
 
     model = judged(load(os.fspath(name), options))
     if threads is not None:
@@ -187,7 +187,7 @@ def open_given(
     options of the library's own attention.
     Raises UsageError for a tokenizer next to a name, and for a loaded model without a tokenizer.
     """
-    from attnviz.engine.untrained import judged
+    from attnviz.engine.text_pass import judged
 
     if isinstance(tokenizer, str):
         raise UsageError(f"expected a tokenizer, got a text: {tokenizer!r}")
@@ -272,7 +272,7 @@ def _with_processor(
 
     how: the keywords with which a name is opened so.
     """
-    from attnviz.engine.untrained import judged
+    from attnviz.engine.text_pass import judged
     from attnviz.models.model import Model
 
     named = isinstance(model, str | os.PathLike)

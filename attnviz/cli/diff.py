@@ -27,8 +27,6 @@ attnviz patterns --model ./model --save base.json && attnviz diff base.json ./tu
 
 @dataclass(frozen=True)
 class _Sides(Options):
-    """The arguments that name the two models or saved results to compare."""
-
     a: str = argument(
         "A",
         "A model as --model takes it, or a result saved by patterns as .json.",
@@ -40,8 +38,6 @@ class _Sides(Options):
 
 @dataclass(frozen=True)
 class _Texts(TextColumn, panel="What is compared"):
-    """The options on the texts that both compared models run on."""
-
     texts: Path | None = option(
         "FILE",
         "Texts: one a line, or CSV, TSV or JSON with a column text (default: 10 built-in texts).",
@@ -81,8 +77,6 @@ class _Pictures(shared.SomePictures, panel="What is compared"):
 
 @dataclass(frozen=True)
 class _TextsOfB(Options, panel="B under another condition"):
-    """The options on other texts for the second model, B."""
-
     text_b: str | None = option(
         "TEXT", "What B reads in place of --text, as many tokens.", words=True
     )

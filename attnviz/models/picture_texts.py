@@ -173,11 +173,7 @@ class PictureTextModel(TransformersModel):
     def with_pictures(
         self, module: Any, args: tuple[Any, ...], named: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        """Return the arguments of a call with the pictures that its image tokens stand for.
-
-        A prompt that was cut, as for a trial, is read without pictures: its image tokens are those
-        of a text.
-        """
+        """Return a call's arguments with its pictures; a prompt that was cut has none."""
         ids = named.get("input_ids")
         if ids is None or not bool((ids >= self._first_own).any()):
             return None
@@ -283,11 +279,7 @@ def picture_text_model(
 
 
 def handed_picture_texts(model: Any, processor: Any) -> PictureTextModel:
-    """Return a vision-language model that the caller's Python code has loaded, with its processor.
-
-    The model itself is not changed. Raises UsageError without a processor of pictures and texts or
-    for another object.
-    """
+    """Return a loaded vision-language model; UsageError if it or its processor is none."""
     model, name = handed(model, processor)
     if not hasattr(processor, "tokenizer") or not hasattr(processor, "image_processor"):
         raise UsageError(

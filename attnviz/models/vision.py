@@ -49,11 +49,7 @@ _POOLED = "use_head"
 
 @dataclass(frozen=True, eq=False)
 class ReadPicture:
-    """A picture as a model reads it.
-
-    file: what a person sees. inputs: the model's arguments for it, a batch of one. tokens: those
-    that the model makes of it, with their layout.
-    """
+    """A picture as a model reads it: the file, its arguments of a batch of one, and its tokens."""
 
     file: PictureFile
     inputs: dict[str, Tensor]
@@ -224,21 +220,14 @@ def own_copy(model: Any) -> Any:
 
 
 def handed_pictures(model: Any, processor: Any) -> PictureModel:
-    """Return a vision model that the caller's Python code has loaded, with its image processor.
-
-    The model itself is not changed. processor: of images, or of images and texts. Raises UsageError
-    without one or for another object.
-    """
+    """Return a loaded vision model with its image processor; UsageError if it cannot be used."""
     model, name = handed(model, processor)
     reads = getattr(processor, "image_processor", processor)
     return picture_model(name, model, reads, loaded=True)
 
 
 def handed(model: Any, processor: Any) -> tuple[Any, str]:
-    """Return a model that reads pictures without its wrappers, and its name.
-
-    Raises UsageError if it is no transformers model, or has no processor.
-    """
+    """Return a vision model without wrappers, and its name; UsageError if it cannot be used."""
     model = unwrapped(model)
     if not isinstance(model, PreTrainedModel):
         raise UsageError(
@@ -254,10 +243,7 @@ def handed(model: Any, processor: Any) -> tuple[Any, str]:
 
 
 def vision_tower(model: Any, name: str) -> Any:
-    """Return the part of a transformers model that reads pictures alone: itself, or its tower.
-
-    Raises UnsupportedError if it has none.
-    """
+    """Return the part of a model that reads pictures alone, or itself; UnsupportedError without."""
     takes = arguments_of(model)
     if PIXELS in takes and "input_ids" not in takes:
         return model

@@ -59,10 +59,7 @@ _LARGEST = 40  # the most tokens of a text whose maps are shown, if one is that 
 
 
 class MeasuredSide(NamedTuple):
-    """The measurements of one of the two compared models over its texts.
-
-    maps: its attention. inputs: its texts. heads: the label and scores of each (layer, head).
-    """
+    """The measurements of one of the two compared models over its texts."""
 
     maps: ModelMaps
     inputs: tuple[Input, ...]
@@ -81,8 +78,8 @@ def diff(
 
     a, b: the two sides, as ``sides.both_sides`` returns them; the second model is loaded after the
         first is measured.
-    opening: returns the model of a side. scanning: returns a context manager, which gives a
-    function to be called with the share of the work that is done.
+    scanning: returns a context manager, which gives a function to be called with the share of the
+    work that is done.
 
     Raises UsageError if the sides cannot be compared, LoadError for a model that cannot be read,
     UnsupportedError if its attention cannot be observed.
@@ -207,11 +204,7 @@ def _measured(
 
 
 def _scored(probing: Probing, seed: int, text: str | None = None) -> dict[Head, HeadState]:
-    """Return the label and pattern scores of every head, by (layer, head).
-
-    seed: of the probes' random tokens, the first of several. text: used in place of the probes of
-        ``patterns``, if given.
-    """
+    """Return the label and pattern scores of every head, by (layer, head)."""
     model = probing.model
     given = None if text is None else Input(model.encode(text, model.context))
     seeds = range(seed, seed + _SEEDS)
@@ -306,10 +299,7 @@ def _comparable(
 def _held(
     request: DiffRequest, first: MeasuredSide, second: MeasuredSide, noise: Noise
 ) -> DiffReport:
-    """Return the report that compares two measured models, A and B.
-
-    noise: above whose floor a change counts.
-    """
+    """Return the report that compares two measured models, A and B."""
     a, b, seed = first.maps, second.maps, request.seed
     by_index = compare.pairs_by_index(a.heads, b.heads)
     pairs = compare.matched_pairs(a, b) if request.match else by_index
@@ -361,8 +351,8 @@ def _held(
 def _example(report: DiffReport, a: ModelMaps, b: ModelMaps, js: Floats) -> ChangedMaps | None:
     """Return the maps of the head that changed most over a short text where it changed much.
 
-    a, b: the maps of both models. js: the divergences (text, change). None if no attention changed,
-        or no text was recorded whole. With texts too few for a test the noise floor decides.
+    None if no attention changed, or no text was recorded whole. With texts too few for a test the
+    noise floor decides.
     """
     moved: Sequence[HeadChange] = report.changed
     if report.noise and report.texts < LEAST_TEXTS:
@@ -412,10 +402,7 @@ def _with_moves(changes: Sequence[HeadChange], seed: int) -> tuple[tuple[HeadCha
 def _with_saved(
     request: DiffRequest, a: Side, b: Side, opening: Open, scanning: Scanning
 ) -> DiffReport:
-    """Compare two sides, at least one of them a saved result, with heads paired by index.
-
-    Raises UsageError if they were measured over different texts, or share no head.
-    """
+    """Compare two sides, at least one of them a saved result, with heads paired by index."""
     saved = [side for side in (a, b) if isinstance(side, SavedResult)]
     first, last = saved[0], saved[-1]
     if (first.text, first.source) != (last.text, last.source):

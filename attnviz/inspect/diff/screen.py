@@ -337,10 +337,7 @@ def _grid(
 def head_table(
     report: DiffReport, changes: Sequence[HeadChange], title: doc.Words = ()
 ) -> doc.Table:
-    """Return a table with a row for each head: divergence, interval, output, its two labels.
-
-    changes: the heads to show, in this order. title: of the table.
-    """
+    """Return a table with a row for each head: divergence, interval, output, its two labels."""
 
     def interval(change: HeadChange) -> str:
         return "" if change.ends is None else f"[{', '.join(map(nats, change.ends))}]"

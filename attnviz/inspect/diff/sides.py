@@ -33,11 +33,7 @@ _LEAST = 2  # the fewest tokens of a text: the first query of a causal text sees
 
 @dataclass(frozen=True)
 class LiveSide:
-    """One side of a comparison that is measured: a model, and the texts that it runs on.
-
-    name: the model's. options: how it is loaded. texts: its texts. loaded: the model itself, if
-        Python code gave it.
-    """
+    """One side of a comparison that is measured: a model, loaded or named, and its texts."""
 
     name: str
     options: LoadOptions
@@ -64,8 +60,7 @@ class LiveSide:
 class SavedResult:
     """A result that ``patterns`` saved as JSON, as one side of a comparison.
 
-    name: the path of the file. info: the model's facts. kind: of attention. heads: label and scores
-    by (layer, head). text: the text that was scored; None for the probes. source: where it is from.
+    heads: label and scores by (layer, head). text: the text that was scored; None for the probes.
     """
 
     name: str
@@ -85,11 +80,7 @@ def is_saved(name: str) -> bool:
 
 
 def read_saved(name: str) -> SavedResult:
-    """Return the result that ``patterns`` saved in a file.
-
-    name: the path of the file.
-    Raises LoadError for a file that cannot be read, is damaged, or has other content.
-    """
+    """Return the result that ``patterns`` saved in a file; LoadError for anything else."""
     path = Path(os.path.expanduser(name))
     shown = repr(visible(str(path)))
     data = parse_json(read_bytes(path, name=shown, most=RESULT_BYTES), shown)
@@ -176,10 +167,7 @@ def _options(
     options: LoadOptions,
     texts: Sequence[str],
 ) -> list[LoadOptions]:
-    """Return the options with which A and B are loaded, on the same backend.
-
-    options: for models given by name. texts: what A and B read.
-    """
+    """Return the options with which A and B are loaded, on the same backend."""
     both = []
     for side, own in ((a, options), (b, replace(options, **request.named_condition()))):
         if not isinstance(side, str) or is_saved(side):
@@ -225,11 +213,7 @@ def are_same(a: LiveSide, b: LiveSide) -> bool:
 
 
 def side_inputs(probing: Probing, side: LiveSide, truncate: bool) -> list[Input]:
-    """Return the inputs of the model, one for each text of its side.
-
-    probing: prepares texts for the model. truncate: True cuts texts that are too long.
-    Raises UsageError if a text is too short or too long for it.
-    """
+    """Return the model's input for each text; UsageError for one too short or too long for it."""
     tokens = encode_texts(probing.model, side.texts, truncate, _LEAST)
     return probing.inputs_of(side.texts.texts, tokens, truncate)
 
@@ -239,8 +223,7 @@ def require_alike(
 ) -> None:
     """Raise UsageError unless both models run on the same tokens.
 
-    first, second: the inputs of A and B. kind: of attention. two_texts: B was given other texts;
-        then only the numbers of tokens must be equal.
+    two_texts: B was given other texts; then only the numbers of tokens must be equal.
     """
     for number, (one, other) in enumerate(zip(first, second, strict=True), start=1):
         for a, b in ((one.queries(kind), other.queries(kind)), (one.keys(kind), other.keys(kind))):

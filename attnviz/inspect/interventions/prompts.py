@@ -39,11 +39,7 @@ class Prompts(NamedTuple):
 
 
 class PromptPairs(NamedTuple):
-    """The prompt pairs of a run, with their source.
-
-    prompts: at least one pair. source: a description of where they come from; empty if they were
-        typed.
-    """
+    """The prompt pairs of a run, with their source, which is empty if they were typed."""
 
     prompts: tuple[Prompts, ...]
     source: str = ""
@@ -102,8 +98,7 @@ def read_pairs(
 ) -> PromptPairs:
     """Return the prompt pairs: ``clean`` and ``corrupt``, those in ``file``, or built-in ones.
 
-    clean, corrupt: the prompts that were typed, None if not. file: the value of ``--pairs``.
-    second: the text to join to both prompts, or None. chat: whether each prompt is a chat.
+    chat: whether each prompt is a chat.
     Raises UsageError if two sources are given or a prompt is missing, LoadError as ``read_rows``.
     """
     if chat:

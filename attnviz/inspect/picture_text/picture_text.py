@@ -21,7 +21,7 @@ from attnviz.engine.selection import choose_heads
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.picture_text.report import HeadOnWords, PictureTextReport
 from attnviz.inspect.picture_text.request import PictureTextRequest
-from attnviz.measures.localisation import (
+from attnviz.measures.pictures import (
     BOTTOM,
     FIRST_LAYER,
     Activations,

@@ -48,13 +48,13 @@ def test_shares_and_rows_are_those_of_whole_maps():
 
 def made(monkeypatch, layers, text=(), side=16):
     """Return a LLaVA whose text or pictures have other sizes, and its processor."""
-    name, settings, tower, words, make = picture_models.FAMILIES["llava"]
-    images, processor_class, extra = make()
+    family = picture_models.FAMILIES["llava"]
+    images, processor_class, extra = picture_models.PROCESSORS["llava"]()
     images.size, images.crop_size = {"shortest_edge": side}, {"height": side, "width": side}
-    family = name, settings, tower | {"image_size": side}, words | dict(text)
-    monkeypatch.setitem(
-        picture_models.FAMILIES, "made", (*family, lambda: (images, processor_class, extra))
-    )
+    sizes = {"tower": family["tower"] | {"image_size": side}, "text": family["text"] | dict(text)}
+    monkeypatch.setitem(picture_models.FAMILIES, "made", family | sizes | {"processor": "made"})
+    parts = images, processor_class, extra
+    monkeypatch.setitem(picture_models.PROCESSORS, "made", lambda: parts)
     return tiny("made", layers=layers)
 
 
