@@ -102,6 +102,17 @@ class Text(Options):
         if _TEXT_FILE.fullmatch(text) and os.path.isfile(text):
             raise UsageError(f"{text!r} is a file here: --file {text} reads it")
 
+    @property
+    def is_given(self) -> bool:
+        """Return whether a text is given, itself or in a file."""
+        return self.text is not None or self.file is not None
+
+    def read(self, command: str) -> str | None:
+        """Return the text; None if there is none. command: that of an example in a message."""
+        from attnviz.texts import read_text
+
+        return read_text(self.text, self.file, command) if self.is_given else None
+
 
 @dataclass(frozen=True)
 class OnePicture(Options):
@@ -146,7 +157,7 @@ class SomePictures(Options):
         self.refuse(text, request)
         from attnviz.texts import Texts, read_text
 
-        if text.text is None and text.file is None:
+        if not text.is_given:
             return Texts(self.image, "")
         from attnviz.models.picture_texts import picture_prompt
 
