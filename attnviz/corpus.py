@@ -53,7 +53,7 @@ class Line(NamedTuple):
 class TextBlock:
     """Some texts of a corpus that are measured together.
 
-    index: of the block in the corpus. lines: its texts in order; the first is text
+    lines: its texts in order; the first is text
     ``64 * index`` of the corpus.
     """
 
@@ -221,10 +221,7 @@ def _is_data_set(named: str) -> bool:
 
 
 def _file_lines(path: Path, column: str | None) -> Iterator[Line]:
-    """Yield the texts of a file, one line in memory at a time; see ``texts_in``.
-
-    Raises LoadError for a line that is damaged or too long, which it names.
-    """
+    """Yield the texts of a file, a line in memory at a time; LoadError names a damaged line."""
     name = "standard input" if str(path) == "-" else visible(str(path))
     try:
         with sys.stdin.buffer if name == "standard input" else path.open("rb") as stream:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,7 @@ from functools import partial, reduce
 from itertools import pairwise
 from operator import add
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +26,9 @@ from attnviz import corpus as corpora
 from attnviz.corpus import MOST_SHARDS, Reading, Shard, TextBlock, TextCorpus
 from attnviz.draw.labels import visible
 from attnviz.draw.numbers import counted, listed
+from attnviz.draw.values import model_of
 from attnviz.draw.whole_file import check_writable, whole_file
 from attnviz.errors import LoadError, UsageError
-from attnviz.forms import Form, check_form
 from attnviz.measures.exact_sums import Floats, Integers
 from attnviz.progress import UNWATCHED, Watch
 from attnviz.reading import (
@@ -60,8 +61,27 @@ _PART = tuple[_SHARD, _TEXTS, _TEXTS, str, WHOLE, str]
 _HEAD = {"command": str, "run": dict, "shown": dict, "parts": list[_PART], "texts": dict}
 """The kinds of what a file says beside its arrays."""
 
+_SHOWN = {"model": dict, "source": str, "index_base": Literal[0, 1]}
+"""The kinds of the facts that every record shows."""
+
 _SECONDS = 30.0
 """How often the file of a shard is written anew."""
+
+
+class Form(NamedTuple):
+    """What the record of one command may hold, checked before anything is computed from it.
+
+    facts: the kinds of its facts, see ``reading.fits``. sizes: returns from the facts how long an
+        axis is; an axis without a size has the same length in all arrays.
+    arrays: their names by their axes, in ``sums`` unless they say otherwise; one that ends with a
+        dot stands for all with a number there. ``exact`` is the last axis of an exact sum, ``any``
+        has any length. text: the kind of a text that is kept.
+    """
+
+    facts: Mapping[str, Any]
+    sizes: Callable[[Mapping[str, Any]], Mapping[str, int]]
+    arrays: Mapping[str, str]
+    text: Any = type(None)
 
 
 class ShardPart(NamedTuple):
@@ -156,9 +176,8 @@ _JOINS: Mapping[str, Callable[[Any, Any], Any]] = {
 class CorpusRecord:
     """The results of some shards of a corpus; ``a + b`` has the results of both.
 
-    command: the question. run: all that the numbers depend on, as JSON values by name; records
-        of another run do not add up. shown: JSON values that only the report needs.
-    parts: the shards, in order. tallies: their numbers together.
+    run: all that the numbers depend on, as JSON values by name; records of another run do not add
+        up. shown: JSON values that only the report needs.
     """
 
     command: str
@@ -194,8 +213,30 @@ class CorpusRecord:
     def check(self, form: Form, name: str) -> None:
         """Raise LoadError, naming the file ``name``, if the record lacks parts of ``form``."""
         with damaged(name, _ADVICE):
-            facts, kept = {**self.run, **self.shown}, self.tallies
-            check_form(form, facts, kept.arrays, kept.texts, self.texts)
+            facts = {**self.run, **self.shown}
+            for fact, kind in {**_SHOWN, **form.facts}.items():
+                if not fits(facts[fact], kind):
+                    raise ValueError(f"its {fact.replace('_', ' ')} is {facts[fact]!r:.40}")
+            if not all(fits(text, form.text) for text in self.tallies.texts.values()):
+                raise ValueError("a text is not its ids, tokens and marks")
+            model = model_of(facts["model"])
+            sizes = {"layer": model.layers, "of_layer": model.heads, "exact": 2}
+            sizes |= form.sizes(facts)
+            known = {own: axes for axes, names in form.arrays.items() for own in names.split()}
+            for array, values in self.tallies.arrays.items():
+                axes = known.get(re.sub(r"\.[0-9]{1,9}$", ".", array).removeprefix("sums."))
+                lengths = zip(() if axes is None else axes.split(), values.shape, strict=False)
+                expected = [
+                    length if axis == "any" else sizes.setdefault(axis, length)
+                    for axis, length in lengths
+                ]
+                if axes is None or len(axes.split()) != values.ndim or expected != [*values.shape]:
+                    raise ValueError(f"{array} of {values.shape} is none of its arrays")
+                if axes == "head pair":
+                    order = values @ [2**20, 1]
+                    beyond = (values >= [model.layers, model.heads]).any()
+                    if beyond or (values < 0).any() or (np.diff(order) <= 0).any():
+                        raise ValueError(f"{array} are no heads of the model, each once, in order")
 
     @property
     def texts(self) -> int:
@@ -244,10 +285,7 @@ def _hash(told: str, arrays: Mapping[str, NDArray[Any]]) -> str:
 
 
 def read_record(path: Path) -> CorpusRecord:
-    """Return the record in a file.
-
-    Raises LoadError for a file that cannot be read or is damaged, UsageError if it is no record.
-    """
+    """Return the record in a file; LoadError if it is damaged, UsageError if it is none."""
     from safetensors.numpy import load
 
     shown = visible(str(path))
@@ -311,9 +349,8 @@ def recorded(
     """Measure the blocks of a shard, and return its record.
 
     begun: the record of no text yet, which has the command and the facts of the run.
-    measure: returns the numbers of a block. form: of the records of this command. file: where the
-        record is kept from time to time and on Ctrl-C; if it is there, the run goes on where it
-        ended. watch: is given the progress.
+    measure: returns the numbers of a block. file: where the record is kept from time to time and on
+        Ctrl-C; if it is there, the run goes on where it ended.
     Raises UsageError for a file of another run or of other texts, LoadError for one that cannot be
     read or written. A finished file is returned as it is, once the corpus was read and compared.
     KeyboardInterrupt passes, after the file was written.

@@ -137,10 +137,7 @@ def read_bytes(path: Path, *, name: str = "", failure: str = "", most: int = 0) 
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file at a path that the user did not give, without waiting for a writer.
-
-    Raises OSError for a link, a pipe, a device or a directory.
-    """
+    """Open a path that the user did not give; OSError for a link, a pipe, a device, a directory."""
     flags = os.O_RDONLY | getattr(os, "O_BINARY", 0)
     flags |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     stream = os.fdopen(os.open(path, flags), "rb")
@@ -188,7 +185,6 @@ def _too_large(name: str, most: int) -> LoadError:
 def text_lines(content: bytes, name: str) -> Iterator[str]:
     """Yield the lines of a text file, without line ends.
 
-    name: how a message names the file.
     Raises LoadError for a line that is not UTF-8, which it names, and for too many lines.
     """
     for number, line in enumerate(io.BytesIO(content), start=1):
@@ -233,10 +229,7 @@ def parse_json(content: bytes | str, name: str, most: int = RESULT_BYTES) -> Any
 
 
 def check_memory(text: str, name: str, most: int) -> None:
-    """Raise LoadError for JSON whose values would take too much memory.
-
-    text: the JSON. name: for the message. most: the most bytes that such a file may have.
-    """
+    """Raise LoadError for JSON whose values would take too much memory."""
     width = 1 if text.isascii() else 4  # bytes in which Python stores a character
     needed = width * len(text) + sum(text.count(mark) * size for mark, size in _MEMORY.items())
     if needed > _GROWN * most:
@@ -257,10 +250,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:
-    """Return the table in a TOML file that should be ``what``, such as ``a recipe``.
-
-    Raises LoadError if it cannot be read.
-    """
+    """Return the table in a TOML file that should be ``what``; LoadError if it cannot be read."""
     failure = f"{str(path)!r} cannot be read as {what}"
     return parse_toml(read_bytes(path, failure=failure, most=TABLES_BYTES), failure)
 
@@ -268,10 +258,7 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
 def parse_toml(
     content: bytes, failure: str, kind: type[AttnvizError] = LoadError
 ) -> dict[str, Any]:
-    """Return the table that a TOML file's bytes describe.
-
-    failure: the beginning of the error of ``kind`` that is raised if the TOML is damaged.
-    """
+    """Return the table that a TOML file's bytes describe."""
     import tomllib  # many runs read none
 
     try:

@@ -34,12 +34,7 @@ _BETWEEN = re.compile(r"\s*(?:…|\.\.\.)\s*")
 def given_text(
     asked: ChatOption, argument: str | None, file: Path | None, command: str = "heads"
 ) -> str:
-    """Return the text to run the model on; a ``Chat``, to be finished by a template, for a chat.
-
-    asked: the options with the chat. argument: TEXT as typed. file: that of ``--file``.
-    command: the command to name in an example in a message.
-    Raises UsageError if there is no text or a chat next to a text, and as ``read_text``.
-    """
+    """Return the text to run on, for a chat a ``Chat``; UsageError if there is none, or two."""
     return read_text(chat_or_text(asked, argument, file), file, command)
 
 
@@ -214,10 +209,7 @@ def _tokens_of(span: _Span, placed: Placed, texts: Sequence[str]) -> list[int]:
 def _named(
     names: Sequence[str], spans: Sequence[_Span], placed: Placed, texts: Sequence[str]
 ) -> list[str]:
-    """Return the region of each token; UsageError for spans that overlap or do not fit the text.
-
-    names: the regions without the spans. placed: the tokens of the texts.
-    """
+    """Return the region of each token; UsageError for spans that overlap or do not fit the text."""
     regions, taken = [*names], dict[int, str]()
     for span in spans:
         for token in _tokens_of(span, placed, texts):
@@ -254,8 +246,8 @@ def _once(
 ) -> tuple[int, int, int]:
     """Return where words occur, as (index of the text, start, end) in character offsets.
 
-    span: named in the message. side, after: the search begins in this text after this character.
-    Raises UsageError unless they occur exactly once.
+    side, after: the search begins in this text after this character. Raises UsageError unless they
+    occur exactly once.
     """
     for form in (rf"(?<!\w){re.escape(words)}(?!\w)", re.escape(words)):
         there = [
@@ -364,10 +356,9 @@ def region_reader(
 ) -> RegionReader | None:
     """Return an encoder of a text with the requested regions; None if none were requested.
 
-    asked: the options of regions. answering: True if the model will generate the answer to a chat.
-    Raises UsageError for spans, a chat or texts that do not fit, UnsupportedError for a model
-    without a template or without a tokenizer that knows character offsets, LoadError for unreadable
-    files.
+    answering: True if the model will generate the answer to a chat. Raises UsageError for spans, a
+    chat or texts that do not fit, UnsupportedError for a model without a template or without a
+    tokenizer that knows character offsets, LoadError for unreadable files.
     """
     if not asked.regions_given:
         return None

@@ -32,10 +32,7 @@ _DIGITS = 12
 
 @dataclass(frozen=True)
 class Piece:
-    """The result of a finished part of a run, as a line of the resume file.
-
-    part: the name of the measurement. text: the index of the text. result: JSON values.
-    """
+    """The result of a finished part of a run, as a line of the resume file."""
 
     part: str
     text: int
@@ -130,11 +127,7 @@ class ResumeFile:
 def refuse_other_run(
     named: str, there: Mapping[str, Any], here: Mapping[str, Any], advice: str
 ) -> None:
-    """Raise UsageError if a stored run differs from this one in any of its facts.
-
-    named: the stored run, for the message. there, here: the facts of both, as JSON values by name.
-    advice: what a person can do about it.
-    """
+    """Raise UsageError if a stored run differs from this one in any of its facts."""
     for name in [*here, *(name for name in there if name not in here)]:
         if there.get(name) != here.get(name):
             one, other = ("are", "they are") if name.endswith("s") else ("is", "it is")
@@ -167,10 +160,7 @@ def stored(values: Iterable[float]) -> list[float | None]:
 
 
 def restored(values: Sequence[float | None]) -> NDArray[np.float64]:
-    """Return the numbers that ``stored`` turned into JSON values; NaN for None.
-
-    Raises TypeError or ValueError for anything else.
-    """
+    """Return the numbers of ``stored``, NaN for None; TypeError or ValueError for anything else."""
     return np.array([math.nan if value is None else finite(value) for value in values])
 
 

@@ -50,10 +50,7 @@ _MOST_PIECES = 8
 
 
 class Chat(str):
-    """A chat in place of a text, which a model's template finishes; as a string its contents.
-
-    messages: each with a role and more, as the template takes them.
-    """
+    """A chat in place of a text, which a model's template finishes; as a string its contents."""
 
     messages: Sequence[Mapping[str, Any]]
 
@@ -61,7 +58,6 @@ class Chat(str):
 class Texts(NamedTuple):
     """The texts that a command measures on, and where they come from.
 
-    texts: one or more.
     source: the origin of the texts, such as ``10 built-in texts``; empty if a person typed a text.
     lines: the line number of each text in its file, from 1; empty unless the texts are lines of a
         file. first: the index of the first text, if they are a part of the file.
@@ -108,7 +104,6 @@ def texts_of(
 def read_text(argument: str | None, file: Path | None, command: str = "heads") -> str:
     """Return the text of TEXT, ``--file`` or ``-`` as it is, with the line feeds at its end.
 
-    argument: TEXT as typed, or None. file: that of ``--file``, or None.
     command: the command to name in an example in a message.
     Raises UsageError if there is no text or two, LoadError if a file is unreadable or not UTF-8.
     """
@@ -159,8 +154,8 @@ def read_texts(
 ) -> Texts:
     """Return the texts of TEXT, ``-``, ``--file`` or ``--texts``; by default the built-in ones.
 
-    argument: TEXT as typed. file, many: the paths after ``--file`` and ``--texts``. None means not
-        given. column: see ``texts_in``.
+    file, many: the paths after ``--file`` and ``--texts``. None means not given. column: see
+        ``texts_in``.
     Raises UsageError if two are given or one is empty, LoadError if a file cannot be read.
     """
     if many is not None:
@@ -175,10 +170,21 @@ def read_texts(
     return Texts((read_text(argument, file),), source)
 
 
+def with_pictures(text: str | None, images: Any) -> Texts:
+    """Return pictures in place of texts, or one text with all of them as its pictures.
+
+    images: see ``picture_prompt``. Raises what ``read_picture`` raises.
+    """
+    from attnviz.models.pictures import named_pictures, picture_prompt
+
+    if text is None:
+        return Texts(named_pictures(images), "")
+    return Texts((picture_prompt(text, images),), "")
+
+
 def read_texts_file(path: Path, option: str, column: str | None = None) -> Texts:
     """Return the texts in a file: one per line, or a column of a table; see ``texts_in``.
 
-    option: the option of the file, for messages. column: see ``texts_in``.
     Raises LoadError for a file that cannot be read or a damaged line, which is named by its number,
     UsageError if there is no text, or it is not clear which column has the texts.
     """
@@ -197,10 +203,7 @@ def empty_note(rows: int) -> tuple[str, ...]:
 
 
 def source_of(path: Path, name: str, column: str | None) -> str:
-    """Return the description of a file of texts: its name, and the column if it is a table.
-
-    column: the one that a person chose, or None.
-    """
+    """Return the description of a file of texts: its name, and the column if it is a table."""
     table = column is not None or path.suffix.lower() in (".csv", ".tsv")
     if not table or str(path) == "-":
         return name
@@ -215,8 +218,7 @@ def texts_in(
     A table is CSV, TSV, JSON lines or a JSON array, as its ending or first line tells. Empty lines
     are skipped; an empty cell, of white space or null, gives an empty text.
 
-    path, name: of the file. lines: without line ends. column: the one that a person chose; None for
-        ``text``.
+    column: the one that a person chose; None for ``text``.
     """
     layout, every = layout_of(path, lines)
     if layout == PLAIN and column is not None:
@@ -234,8 +236,8 @@ def texts_in(
 def cell_text(row: Any, column: str | None, place: str) -> str:
     """Return the text in a column of a table's row; empty if that is white space, null or NaN.
 
-    row: the text, or the cells by column. column: None for ``text``. place: of the row, for
-        messages. Raises LoadError if there is no such column, or something else than a text in it.
+    row: the text, or the cells by column. column: None for ``text``. Raises LoadError if there is
+        no such column, or something else than a text in it.
     """
     wanted = TEXT_COLUMN if column is None else column
     if isinstance(row, Mapping):
@@ -254,10 +256,7 @@ def cell_text(row: Any, column: str | None, place: str) -> str:
 
 
 def lines_of(path: Path) -> tuple[str, Iterator[str]]:
-    """Return the printable name and the decoded lines of a file, or of standard input for ``-``.
-
-    Raises LoadError if it cannot be read or a line is not UTF-8.
-    """
+    """Return the printable name and the decoded lines of a file, or of ``-``; else LoadError."""
     from_input = str(path) == "-"
     name = "standard input" if from_input else visible(str(path))
     most = TEXTS_BYTES
@@ -272,7 +271,6 @@ def encode_texts(
 
     truncate: whether to cut a text that is too long for the model.
     least: the fewest tokens of a text; 2 if a loss is measured.
-    before: the beginning of a message, before the name of the text.
     Raises UsageError for a text that is too short, or too long and not truncated.
     """
     encoded = []
@@ -317,8 +315,7 @@ def asked_word(
 ) -> tuple[int, str]:
     """Return the id and the string of the token, or of a classifier's label, that ``typed`` names.
 
-    option: the option's name, for the message. labels: those of a classifier, whose places are
-        their ids; empty for a language model.
+    labels: those of a classifier, whose places are their ids; empty for a language model.
     Raises UsageError for a value that is not one token, or no label.
     """
     if not labels:
@@ -342,7 +339,6 @@ def answer_and_foil(
 ) -> tuple[tuple[int, str] | None, tuple[int, str] | None]:
     """Return (id, string) of the words of ``--answer`` and ``--foil``; None if not given.
 
-    labels: those of a classifier, see ``asked_word``.
     Raises UsageError for a value that is not one token, or no label, and if both are the same.
     """
     asked = None if answer is None else asked_word(model, answer, "--answer", labels)
@@ -364,10 +360,7 @@ def _standard_input(most: int = 0) -> bytes:
 
 
 def text_field(line: str, number: int, name: str, field: str = TEXT_COLUMN) -> str:
-    """Return a field of a JSON line, as ``cell_text``; LoadError if the line is damaged.
-
-    number: of the line, from 1. name: of the file, for the message.
-    """
+    """Return a field of a JSON line, as ``cell_text``; LoadError if the line is damaged."""
     try:
         return cell_text(parse_json(line, name), field, "")
     except LoadError as error:
@@ -387,7 +380,6 @@ class Rows(NamedTuple):
 
     rows: at least one; each has its nonempty texts by column name.
     lines: the line number of each row in the file, from 1.
-    source: the name of the file, safe to print.
     """
 
     rows: tuple[Mapping[str, str], ...]
@@ -405,9 +397,9 @@ def read_rows(
     """Return the rows of a file, or of standard input for ``-``; empty lines are skipped.
 
     The file is a table as ``layout_of`` tells; CSV where it would be plain lines.
-    option: the option of the file, for messages. needed, allowed: the names that a row must and may
-        have. column: the one that is read as the only needed one, next to which a row may have any
-        others; by default ``text`` if the needed one is missing.
+    needed, allowed: the names that a row must and may have. column: the one that is read as the
+        only needed one, next to which a row may have any others; by default ``text`` if the needed
+        one is missing.
     Raises LoadError for a file that cannot be read or a damaged line, which is named by its number,
     UsageError if there is no row, or for an unknown name.
     """

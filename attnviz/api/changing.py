@@ -16,7 +16,7 @@ from attnviz.api.opening import (
     named_or_loaded,
     open_given,
     open_picture_texts,
-    open_with_pictures,
+    read_pictures,
     refuse_beside_pictures,
     text_or_none,
 )
@@ -131,8 +131,8 @@ def ablate(
     reads: Any = model  # an nn.Module that reads no text is refused
     if image is not None:
         refuse_beside_pictures(tokenizer=tokenizer, chat=chat, column=column, shard=shard)
-        opened, about = open_with_pictures(reads, processor, texts, image)
-        return question.ablate(opened, about, request)
+        about, _, opening = read_pictures(texts, image)
+        return question.ablate(opening(reads, processor), about, request)
     if shard is not None:
         from attnviz.inspect.interventions.ablate.corpus import ablate_over, refuse_for_corpus
 
@@ -286,6 +286,8 @@ def diff(
     *,
     tokenizer: Any = None,
     texts_b: str | Iterable[str] | None = None,
+    image: Any = None,
+    processor: Any = None,
     device: str = "cpu",
     dtype: Literal["auto", "float32", "float16", "bfloat16", "float64"] = "auto",
     backend: Literal["auto", "numpy", "torch"] = "auto",
@@ -306,8 +308,9 @@ def diff(
 
     a, b: models, see ``capture``, or results saved as JSON; b is the same as a by default.
     texts: one or several; by default the built-in ones. texts_b: those of b, by default ``texts``.
-    tokenizer: for loaded models. device, dtype, backend, revision: for models given by name; a
-        saved result is compared as it is. dtype_b, backend_b, revision_b: for b.
+    image: a picture or a list of them in place of texts, or that one text is about, see ``heads``.
+    tokenizer, processor: for loaded models. device, dtype, backend, revision: for models given by
+        name; a saved result is compared as it is. dtype_b, backend_b, revision_b: for b.
     The other options are those of ``attnviz diff``; see ``DiffRequest``.
 
     Raises what ``capture`` raises, UnsupportedError if the attention cannot be observed.
@@ -318,8 +321,15 @@ def diff(
     from attnviz.models.resolve import LoadOptions
 
     request = DiffRequest.of(locals())
-    one, other = named_or_loaded([a, a if b is None else b], tokenizer)
     options = LoadOptions(device=device, dtype=dtype, backend=backend, revision=revision, seed=seed)
+    both = [a, a if b is None else b]
+    if image is not None:
+        refuse_beside_pictures(tokenizer=tokenizer, texts_b=texts_b)
+        about, work, opening = read_pictures(texts, image)
+        one, other = named_or_loaded(both, processor, opening)
+        sides = both_sides(request, one, other, options, texts=about, pictures=work)
+        return question.diff(*sides, request)
+    one, other = named_or_loaded(both, tokenizer)
     read, read_b = texts_of(texts), texts_of(texts_b)
     sides = both_sides(request, one, other, options, texts=read, texts_b=read_b)
     return question.diff(*sides, request)

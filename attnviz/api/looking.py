@@ -200,7 +200,7 @@ def heads(
     if image is not None and isinstance(text, str):
         from attnviz.inspect.picture_text.picture_text import picture_text
         from attnviz.inspect.picture_text.request import picture_text_request
-        from attnviz.models.picture_texts import picture_prompt
+        from attnviz.models.pictures import picture_prompt
 
         prompted, prompt = picture_text_request(request, generate), picture_prompt(text, image)
         return picture_text(open_picture_texts(model, processor), prompt, prompted)

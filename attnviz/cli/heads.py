@@ -203,7 +203,8 @@ def _show_prompt(
     if pictures.at is not None or text.texts is not None:
         raise UsageError(f"{'--texts' if text.texts else '--at'} is not for a text with pictures")
     from attnviz.inspect.picture_text.picture_text import picture_text
-    from attnviz.models.picture_texts import PictureTextModel, picture_prompt
+    from attnviz.models.picture_texts import PictureTextModel
+    from attnviz.models.pictures import picture_prompt
     from attnviz.models.work import Work
     from attnviz.texts import read_text
 

@@ -155,13 +155,9 @@ class SomePictures(Options):
         Raises UsageError for several texts or a chat.
         """
         self.refuse(text, request)
-        from attnviz.texts import Texts, read_text
+        from attnviz.texts import with_pictures
 
-        if not text.is_given:
-            return Texts(self.image, "")
-        from attnviz.models.picture_texts import picture_prompt
-
-        return Texts((picture_prompt(read_text(text.text, text.file), self.image),), "")
+        return with_pictures(text.read("heads"), [*self.image])
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ import shlex
 import shutil
 import subprocess
 from importlib import import_module
-from typing import Any
 
 import click
 import pytest
@@ -57,11 +56,11 @@ def test_whole_help_of_heads(run):
 # The short help -------------------------------------------------------------------------------
 
 
-def lines_on_screen(text: str, columns: int) -> int:
+def lines_on_screen(text, columns):
     return sum(max(-(-cell_len(line) // columns), 1) for line in text.splitlines())
 
 
-def parsed(name: str) -> Any:
+def parsed(name):
     """The command that the command line would run."""
     group = typer.main.get_group(app)
     return group.resolve_command(click.Context(group), [name])[1]
@@ -113,7 +112,7 @@ def test_the_examples_of_the_short_help_run(redrawn, name):
         assert redrawn(*arguments).code == 0, arguments
 
 
-def short_examples(run: Any, name: str) -> list[list[str]]:
+def short_examples(run, name):
     """The arguments of each example of a command's short help."""
     lines = [line for line in run(name, "-h").lines if line.startswith("  attnviz ")]
     assert lines
@@ -160,7 +159,7 @@ def test_model_names_are_offered():
 
 
 def test_the_completion_of_bash(program, environment):
-    def offered(line: str) -> list[str]:
+    def offered(line):
         variables = {
             "_ATTNVIZ_COMPLETE": "complete_bash",
             "COMP_WORDS": line,

@@ -10,7 +10,6 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import repeat
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -21,7 +20,6 @@ from attnviz.corpus import Shard, TextBlock, TextCorpus
 from attnviz.draw.values import json_values, model_facts, model_of
 from attnviz.engine.probing import Probing, open_probing
 from attnviz.errors import UsageError
-from attnviz.forms import MANY, Form, Numbers
 from attnviz.inspect.atlas.report import (
     BINS,
     FARTHEST,
@@ -39,18 +37,18 @@ from attnviz.inspect.atlas.report import (
 from attnviz.inspect.atlas.request import AtlasRequest
 from attnviz.inspect.head.report import Firing
 from attnviz.inspect.heads.links import between_words, linking
-from attnviz.inspect.patterns.measure import Beside, TextScores, measure
+from attnviz.inspect.patterns.measure import Beside, measure
 from attnviz.inspect.patterns.probes import OWN, ProbeText
 from attnviz.inspect.patterns.score import stacked
 from attnviz.measures.exact_sums import exact_sum, known_exact, mean
 from attnviz.measures.registry import OF_ONE_TEXT
 from attnviz.measures.rows import Conditions, Weights
-from attnviz.measures.uniform import even_weights, visible_keys
-from attnviz.mergeable import CorpusRecord, Tallies, best_of, recorded
+from attnviz.measures.sinks import even_weights, visible_keys
+from attnviz.mergeable import CorpusRecord, Form, Tallies, best_of, recorded
 from attnviz.models.model import Model, model_identity
 from attnviz.models.work import CORPUS_WORK, Work
 from attnviz.progress import UNWATCHED, Watch
-from attnviz.reading import WHOLE, fits
+from attnviz.reading import WHOLE
 from attnviz.records import AttentionRecord, Bools, Input, Kind, Tokens
 from attnviz.texts import empty_note, encode_texts
 
@@ -84,8 +82,7 @@ class TextFound(NamedTuple):
 def distance_group(distance: NDArray[np.int64], kind: Kind) -> NDArray[np.int64]:
     """Return for each distance, which is not 0, the index of its group in ``FARTHEST``.
 
-    kind: of the attention. In cross attention, between two texts, there is no distance: every index
-    is 0.
+    In cross attention, between two texts, there is no distance: every index is 0.
     """
     if kind == "cross":
         return np.zeros_like(distance)
@@ -106,15 +103,15 @@ def scan(probing: Probing, texts: Sequence[Input]) -> list[TextFound]:
 
     probes = [ProbeText(OWN, text) for text in texts]
     results = measure(probing, probes, attention, None, beside=links_of)
-    return [*map(_found, texts, results, repeat(attention.kind))]
-
-
-def _found(text: Input, result: TextScores, kind: Kind) -> TextFound:
-    stack, links = stacked([result], OF_ONE_TEXT), dict(result.beside)
-    scores = np.vstack([links.pop("fires"), stack.scores[0]])
-    scores[:, [place in result.lost for place in result.places]] = np.nan
-    chance = np.vstack([links.pop("fires_even"), stack.base[0]])
-    return TextFound(text.queries(kind), text.keys(kind), result.places, scores, chance, **links)
+    scanned, kind = list[TextFound](), attention.kind
+    for text, result in zip(texts, results, strict=True):
+        stack, links = stacked([result], OF_ONE_TEXT), dict(result.beside)
+        scores = np.vstack([links.pop("fires"), stack.scores[0]])
+        scores[:, [place in result.lost for place in result.places]] = np.nan
+        chance = np.vstack([links.pop("fires_even"), stack.base[0]])
+        tokens = text.queries(kind), text.keys(kind)
+        scanned.append(TextFound(*tokens, result.places, scores, chance, **links))
+    return scanned
 
 
 class _Links(NamedTuple):
@@ -213,9 +210,8 @@ def atlas(
 ) -> AtlasReport:
     """Measure at which tokens each head attends most, over one shard of a corpus's texts.
 
-    file: where the record of the shard is kept; see ``mergeable.recorded``. advance: is given the
-        progress. The decoder of an encoder–decoder reads the text too, and for cross attention what
-        the model itself writes.
+    The decoder of an encoder–decoder reads the text too, and for cross attention what the model
+    itself writes.
     Raises UsageError for a text or option that does not fit, UnsupportedError if the attention of
     the model cannot be observed, KeyboardInterrupt after the record was written.
     """
@@ -242,10 +238,7 @@ def atlas(
 
 
 def _tallies(probing: Probing, texts: Sequence[Input], first: int, top: int) -> Tallies:
-    """Measure some texts; return what adds up.
-
-    first: the index of the first text in the corpus. top: how many places of a head are kept.
-    """
+    """Measure some texts; return what adds up."""
     scanned = scan(probing, texts)
     scores = np.stack([text.scores for text in scanned])
     chance = np.stack([text.chance for text in scanned])
@@ -286,8 +279,8 @@ def _entries(scanned: Sequence[TextFound], first: int, *, ranked: bool) -> Table
     """Return an entry (head, text, column) for the strongest link of each text.
 
     Its columns: rank, text, query, key, weight, even, what it is. ranked: True if the weight is the
-        rank, and two places are the same if query, key and the tokens before them are; False for a
-        random rank, by which each different text has its place. first: the index of the first text.
+    rank, and two places are the same if query, key and the tokens before them are; False for a
+    random rank, by which each different text has its place.
     """
     columns = []
     for index, text in enumerate(scanned, first):
@@ -336,43 +329,24 @@ _TEXT = tuple[list[WHOLE], list[str], _MARKS]
 _TEXTS = tuple[list[WHOLE], list[str], _MARKS, list[WHOLE], list[str], _MARKS]
 
 
-def _check(_: Any, arrays: Mapping[str, Table], texts: Mapping[int, Any], measured: int) -> None:
-    """Raise ValueError for a text that is none, or an entry that is no place of its text."""
-    if measured and arrays["sums.texts"][0] != measured:
-        raise ValueError(f"it counts {arrays['sums.texts'][0]:,} texts, and not {measured:,}")
-    if not all(fits(kept, _TEXT) or fits(kept, _TEXTS) for kept in texts.values()):
-        raise ValueError("a text is not its ids, tokens and marks")
-    given: dict[float, Input] = {index: _input_of(kept) for index, kept in texts.items()}
-    for name in arrays.keys() & {"best.places", "best.sample"}:
-        rows = arrays[name].reshape(-1, 7)
-        if np.isinf(rows).any() or (np.isnan(rows).any(-1) != np.isnan(rows).all(-1)).any():
-            raise ValueError(f"{name} has numbers that are not finite")
-        for _, text, query, key, *shares, _ in _there(rows):
-            sizes = len(given[text].target or given[text].text), len(given[text].text)
-            inside = 0 <= query < sizes[0] and 0 <= key < sizes[1]
-            if not inside or not all(-1e-5 <= share <= 1 + 1e-5 for share in shares):
-                raise ValueError(f"{name} has an entry that is no place of text {text:g}")
-
-
 FORM = Form(
     {"kind": Kind, "top": WHOLE, "sample": WHOLE},
     lambda facts: (
-        {"score": NAMES, "distance": len(FARTHEST), "bin": BINS}
+        {"pair": 2, "score": len(NAMES), "distance": len(FARTHEST), "bin": BINS, "column": 7}
         | {name: facts[name] for name in ("top", "sample")}
     ),
-    (
-        Numbers("texts", "2", term=MANY),
-        Numbers("most.heads", "head 2", "texts", MANY),
-        Numbers("measured compared", "score head"),
-        Numbers("scores", "score head", "measured", exact=True),
-        Numbers("chance", "score head", "compared", exact=True),
-        Numbers("histogram", "score head bin", "measured"),
-        Numbers("links", "head distance", term=MANY),
-        Numbers("weight even", "head distance", "links", exact=True),
-        Numbers("best.places", "head top 7", "texts", None),
-        Numbers("best.sample", "head sample 7", "texts", None),
-    ),
-    _check,
+    {
+        "pair": "texts",
+        "head pair": "most.heads",
+        "score head": "measured compared",
+        "score head exact": "scores chance",
+        "score head bin": "histogram",
+        "head distance": "links",
+        "head distance exact": "weight even",
+        "head top column": "best.places",
+        "head sample column": "best.sample",
+    },
+    _TEXT | _TEXTS,
 )
 """What the record of a shard may hold; see ``_tallies``."""
 
@@ -406,10 +380,7 @@ def report_of(record: CorpusRecord) -> AtlasReport:
 def _heads(
     tallies: Tallies, texts: Mapping[int, Input], kind: Kind, sample: Iterable[int]
 ) -> Iterator[HeadAtlas]:
-    """Yield what each head does.
-
-    sample: the texts of which it is counted how often each token is among their queries and keys.
-    """
+    """Yield what each head does."""
     sums, best = tallies.sums, tallies.best
     frequency: dict[Side, Counter[str]] = {
         # Links leave special tokens out, but for the queries of cross attention.

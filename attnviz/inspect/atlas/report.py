@@ -50,10 +50,7 @@ _WEIGHTS = 2**24
 
 
 def distances(kind: Kind) -> Iterator[str]:
-    """Yield the name of each group of distances, such as ``1`` or ``5–8``.
-
-    kind: of the attention; cross attention has one group, ``all``.
-    """
+    """Yield the name of each group of distances, such as ``1`` or ``5–8``."""
     if kind == "cross":
         yield "all"
         return
@@ -72,7 +69,7 @@ def edges(name: str) -> NDArray[np.float64]:
 class Fired(NamedTuple):
     """The strongest link of a head in a text, next to two weights to compare it with.
 
-    link: the link. usual: the mean weight of the head's links at this distance, over all texts.
+    usual: the mean weight of the head's links at this distance, over all texts.
     even: the weight that uniform attention gives there.
     """
 
@@ -84,8 +81,8 @@ class Fired(NamedTuple):
 class Preference(NamedTuple):
     """A token that is at one end of a head's strongest links more often than its share of tokens.
 
-    side: the end. token: its text. places: how many of the sampled texts have it there. share: the
-    share of these texts. base_rate: the token's share of all tokens in the sampled texts.
+    places: how many of the sampled texts have it there. share: the share of these texts. base_rate:
+    the token's share of all tokens in the sampled texts.
     """
 
     side: Side
@@ -176,8 +173,7 @@ class AtlasReport(Report, Provenance):
 
     texts, tokens: how many were read; for a decoder its own tokens are counted. kept: the texts of
     the links in ``heads``, by index. sampled: the number of texts behind ``HeadAtlas.tenths``.
-    maps: of all heads over some kept texts, for a page. record: the sums, to which those of other
-    shards can be added.
+    maps: of all heads over some kept texts, for a page.
     """
 
     model: ModelInfo
@@ -229,12 +225,16 @@ class AtlasReport(Report, Provenance):
         """Write the atlas to a new directory: ``heads.jsonl``, ``texts.jsonl`` and ``index.html``.
 
         model: as ``attnviz.load`` returns it; it is run over the texts that the page shows.
-            palette: of the page; empty for the report's own.
+        palette: of the page; empty for the report's own.
         Raises UsageError if the directory exists and is not empty, LoadError if writing fails.
         """
         with whole_directory(Path(directory)) as draft:
             _write_lines(draft / "heads.jsonl", (head.data() for head in self.heads))
-            texts = ({"text": at, **_text(given)} for at, given in self.kept.items())
+            texts = list[dict[str, Any]]()
+            for at, given in self.kept.items():
+                texts.append({"text": at, "token_ids": given.text.ids, "tokens": given.text.texts})
+                if (target := given.target) is not None:
+                    texts[-1] |= {"target_ids": target.ids, "target_tokens": target.texts}
             _write_lines(draft / "texts.jsonl", texts)
             page = document_html(self.with_maps(model).document(), palette or self.palette)
             (draft / "index.html").write_text("".join(f"{line}\n" for line in page), "utf-8")
@@ -278,13 +278,6 @@ def _place(fired: Fired) -> dict[str, Any]:
         "usual": fired.usual,
         "even": fired.even,
     }
-
-
-def _text(given: Input) -> dict[str, Any]:
-    facts: dict[str, Any] = {"token_ids": given.text.ids, "tokens": given.text.texts}
-    if given.target is not None:
-        facts |= {"target_ids": given.target.ids, "target_tokens": given.target.texts}
-    return facts
 
 
 def _write_lines(path: Path, entries: Iterable[dict[str, Any]]) -> None:

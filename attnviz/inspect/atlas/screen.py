@@ -196,10 +196,7 @@ def _pattern(head: HeadAtlas) -> str:
 def _place_columns(
     place_of: Callable[[Any], Fired | None], title: str, cuts: bool = False
 ) -> list[doc.ColumnOf[Any]]:
-    """Return the columns of a link, its weight, its control and that of uniform attention.
-
-    place_of: returns the place of a row, None for a row without one.
-    """
+    """Return the columns of a link, its weight, its control and that of uniform attention."""
 
     def of_place(write: Callable[[Fired], str]) -> Callable[[Any], str]:
         return lambda entry: "" if (place := place_of(entry)) is None else write(place)

@@ -66,7 +66,6 @@ def by_distance(weights: Floats, sink: NDArray[np.bool_], causal: bool) -> NDArr
 class Baseline:
     """The baseline of a model: a few numbers for each head, with which a later model is compared.
 
-    info: the model's facts. kind: the kind of attention.
     tokenizer: a digest of the model's tokens of the built-in texts.
     shares: by (layer, head), the mean attention by distance, (bin,), which sums to one.
     scores: by (layer, head), the pattern scores by name; None if one was not measured.
@@ -135,10 +134,7 @@ def check_finite(baseline: Baseline) -> None:
 
 
 def write_baseline(path: Path, baseline: Baseline) -> None:
-    """Write a baseline to a file as JSON, a line for each head; raise LoadError if that fails.
-
-    Raises what ``check_finite`` raises if attention is not finite.
-    """
+    """Write a baseline as JSON; LoadError if that fails, and as ``check_finite``."""
     check_finite(baseline)
     info = model_facts(baseline.info)
     facts = {
@@ -198,7 +194,6 @@ def check_renewable(path: Path, rules: Path) -> None:
 def read_baseline(path: Path, now: Baseline) -> Baseline:
     """Return a saved baseline, checked to be comparable with that of the present model.
 
-    path: of the file. now: the baseline of the present model.
     Raises LoadError for a file that cannot be read or is damaged, UsageError for one of another
     schema, or of a model of another architecture, another size or another tokenizer.
     """
@@ -234,10 +229,7 @@ def read_baseline(path: Path, now: Baseline) -> Baseline:
 
 
 def _read(data: dict[str, Any], now: Baseline) -> Baseline:
-    """Return the saved baseline from the parsed JSON of its file.
-
-    Its facts are those of ``now``, except name, revision and dtype.
-    """
+    """Return the saved baseline from the parsed JSON of its file."""
     model = data["model"]
     name, dtype = typed(model["name"], str), typed(model["dtype"], str)
     revision = optional(model["revision"], str)

@@ -47,9 +47,9 @@ _BUILT_IN = "tiny"  # the model to check if neither the file nor the person name
 def rules_of(file: Path, request: CheckRequest, written: Sequence[Path] = ()) -> RuleFile | None:
     """Return the rules that are to be checked; None if ``check`` is to write them (``--init``).
 
-    file: of the rules. written: other files that this run will write, which are checked here too.
-    Nothing is written yet, and no model is loaded. Raises UsageError or LoadError for a file that
-    cannot be read, or that must not be written.
+    written: other files that this run will write, which are checked here too. Nothing is written
+    yet, and no model is loaded. Raises UsageError or LoadError for a file that cannot be read, or
+    that must not be written.
     """
     if request.init:
         baseline = baseline_path(file)
@@ -90,9 +90,8 @@ def checked_model(
 ) -> CheckedModel:
     """Return the model to be checked; it is loaded when a rule needs more than its config.
 
-    model: its name, or the loaded model; None for the model that the file of rules names. rules:
-    the result of ``rules_of``. seed: of the random tokens. options: returns the options for loading
-    a model, given its name. load: loads it.
+    model: its name, or the loaded model; None for the model that the file of rules names. options:
+    returns the options for loading a model, given its name.
     """
     if model is None:
         model = (rules.model if rules is not None else None) or _BUILT_IN
@@ -111,7 +110,6 @@ def check(
 ) -> CheckReport:
     """Check a model by rules, or write the rules first; return the outcome of each rule.
 
-    model: as ``checked_model`` returns it. file: of the rules. rules: the result of ``rules_of``.
     advance: is called with the share (0 to 1) of the probe texts that is done.
     Raises UsageError, which names the rule, for a head or a text that does not fit the model;
     LoadError for files that cannot be read or written. Rules that do not hold are no error: see
@@ -170,10 +168,9 @@ def baseline_path(path: Path) -> Path:
 def initial_rules(measured: CheckedModel, path: Path, name: str) -> str:
     """Return the content of a new file of rules, with margins measured on this model.
 
-    measured: the model. path: where the file will be written. name: the model's, as it was typed.
-    Do not use the model afterwards: its parameters were converted (see ``in_other_numbers``).
-    Raises UnsupportedError for a model that cannot be run in another number format, LoadError or
-    UsageError if its attention or its loss is not finite.
+    name: the model's, as it was typed. Do not use the model afterwards: its parameters were
+    converted (see ``in_other_numbers``). Raises UnsupportedError for a model that cannot be run in
+    another number format, LoadError or UsageError if its attention or its loss is not finite.
     """
     check_finite(measured.baseline)
     now, report, losses = measured.baseline, measured.patterns, _losses(measured)
@@ -294,10 +291,7 @@ def _losses(measured: CheckedModel) -> list[NDArray[np.float64]] | None:
 
 
 def _model(name: str, path: Path) -> str:
-    """Return a model's name as it is written into the file of rules at ``path``.
-
-    name: as it was typed; a relative directory is made relative to the folder of ``path``.
-    """
+    """Return a model's name as it is written into the file of rules at ``path``."""
     if name[:1] != "." or not os.path.isdir(name):
         return name
     beside = os.path.relpath(name, path.parent)

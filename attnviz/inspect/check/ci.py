@@ -18,10 +18,7 @@ from attnviz.inspect.check.screen import brief
 
 
 def write_junit(path: Path, report: CheckReport) -> None:
-    """Write JUnit XML with a test case for each rule; raise LoadError if that fails.
-
-    Characters that XML 1.0 does not have are made visible.
-    """
+    """Write JUnit XML with a test case for each rule; raise LoadError if that fails."""
     from xml.etree.ElementTree import Element, ElementTree, SubElement, indent  # for this alone
 
     total, failed = len(report.outcomes), len(report.failed)

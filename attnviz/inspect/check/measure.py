@@ -37,10 +37,9 @@ PROBES, TEXTS, BASELINE = "probes", "texts", "baseline"
 class _Pass(NamedTuple):
     """The measurements of one run of the model over a text.
 
-    tokens: how many it has. heads: (layer, head), for the rows of ``sums``, which is the attention
-        by distance, (head, bin). apart: the largest distance of a query's weight sum from one, NaN
-        if a weight is not finite. losses: nats of each predicted token; None if the model predicts
-        none.
+    heads: (layer, head), for the rows of ``sums``, which is the attention by distance, (head, bin).
+        apart: the largest distance of a query's weight sum from one, NaN if a weight is not finite.
+        losses: nats of each predicted token; None if the model predicts none.
     """
 
     tokens: int
@@ -54,9 +53,8 @@ class _Pass(NamedTuple):
 class CheckedModel:
     """The model that rules are about; it makes and stores the measurements that rules need.
 
-    name: as the user typed it. seed: of the random tokens. loading, load: how it is loaded when the
-        first rule needs it. given: the model, if it is loaded already.
-    advance: is called with the share of the probes that is scored. baselines: those that were read.
+    name: as the user typed it. loading, load: how it is loaded when the first rule needs it.
+    advance: is called with the share of the probes that is scored.
     """
 
     name: str
@@ -103,10 +101,7 @@ class CheckedModel:
 
     @cached_property
     def scores(self) -> dict[Head, dict[str, float | None]]:
-        """Return every pattern score and statistic of each head: by (layer, head), then by name.
-
-        A value is None if it was not measured.
-        """
+        """Return all pattern scores and statistics of each head, by name; None: not measured."""
         return {head.place: {**head.statistics, **head.scores} for head in self.patterns.heads}
 
     @property
@@ -191,10 +186,7 @@ class CheckedModel:
         )
 
     def place(self, typed: str) -> Head:
-        """Return the (layer, head) of the one head that a rule names.
-
-        typed: such as ``L1H2``. Raises UsageError if it names none or several.
-        """
+        """Return the (layer, head) of the one head ``typed``, such as ``L1H2``; else UsageError."""
         info = self.model.info
         chosen = choose_heads(None, [typed], info.layers, info.heads, 0) or {}
         heads = [(layer, head) for layer, some in chosen.items() for head in some]
@@ -204,10 +196,7 @@ class CheckedModel:
 
 
 def _numbers(data: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, float]]:
-    """Yield the numbers of a JSON object as (name, number); nested keys are joined with dots.
-
-    before: the start of every name.
-    """
+    """Yield the numbers of a JSON object as (name, number); nested keys are joined with dots."""
     for name, value in data.items():
         if isinstance(value, dict):
             yield from _numbers(value, f"{before}{name}.")

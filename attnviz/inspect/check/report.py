@@ -63,9 +63,9 @@ class Bounds:
 class Rule:
     """One rule of a file.
 
-    name: unique in the file. bounds: of its value. shown: the name with the display names of
-        measures, if it has any. warning: whether the check passes even if the rule does not hold.
-        line: its line in the file, 0 if not known.
+    name: unique in the file. shown: the name with the display names of measures, if it has any.
+        warning: whether the check passes even if the rule does not hold. line: its line in the
+        file, 0 if not known.
     kind, measure: its name in ``kinds.KINDS``, and what measures its value, see ``kinds.Measure``.
     texts, path: the texts that it is about, and a file that it names.
     """
@@ -129,10 +129,9 @@ class CheckReport(Report):
     """The report of ``attnviz check``: all rules of a file with their outcomes.
 
     name: the model's, as it was typed. info: its facts, None if only its config was read. path: of
-        the file of rules. outcomes: in the order of the file. seconds: the time of the check.
-    notes: remarks for the reader. sources: descriptions of the texts behind several rules, by the
-        short name in ``Outcome.over``. written: the files of rules and baselines that this run
-        wrote.
+        the file of rules.
+    sources: descriptions of the texts behind several rules, by the short name in ``Outcome.over``.
+        written: the files of rules and baselines that this run wrote.
     """
 
     name: str

@@ -91,10 +91,7 @@ class Given(NamedTuple):
 
 
 def bounds_of(table: Mapping[str, Any]) -> Bounds:
-    """Return ``at_least`` and ``at_most`` of a TOML table.
-
-    Raises ValueError if one is no finite number, both are missing, or no value could pass.
-    """
+    """Return ``at_least`` and ``at_most`` of a TOML table; ValueError if no value could pass."""
     ends = {}
     for key in BOUNDS:
         value = table.get(key, 0)
@@ -359,11 +356,7 @@ KINDS: Mapping[str, RuleKind] = {
 
 
 def outcome(model: CheckedModel, rule: Rule) -> Outcome:
-    """Measure the value that a rule is about; return it next to the rule's bounds.
-
-    Raises UsageError, which begins with the rule's name, for a head or a text that does not fit the
-    model.
-    """
+    """Measure what a rule is about; UsageError, with its name, for what does not fit the model."""
     try:
         result = Outcome(rule, **rule.measure(model))
     except UsageError as error:
@@ -402,11 +395,7 @@ _MOST_RULES = 1000
 
 @dataclass(frozen=True)
 class RuleFile:
-    """All rules of a file of rules, with the model that they are about.
-
-    rules: in the order of the file.
-    path: of the file. model: the name of the model, None if the file names none.
-    """
+    """All rules of a file of rules, with the model that they are about, or None."""
 
     path: Path
     rules: tuple[Rule, ...]
@@ -435,11 +424,7 @@ class RuleFile:
 
 
 def read_rules(path: Path) -> RuleFile:
-    """Return the rules in a TOML file, as ``attnviz check --init`` writes it.
-
-    path: of the file.
-    Raises LoadError if it cannot be read, UsageError, with the nearest known name, if it is wrong.
-    """
+    """Return the rules in a TOML file; LoadError if that is unreadable, UsageError if wrong."""
     file = visible(str(path))
     content = read_bytes(path, name=repr(file), most=TABLES_BYTES)
     data, text = parse_toml(content, f"{file} is no TOML", UsageError), content.decode("utf-8-sig")

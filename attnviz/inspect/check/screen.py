@@ -146,10 +146,7 @@ def _sign(outcome: Outcome) -> str:
 
 
 def value_text(outcome: Outcome) -> str:
-    """Return an outcome's value as a string with enough digits to tell it from its bound.
-
-    It has at least three digits.
-    """
+    """Return a value with at least three digits, and as many as tell it from its bound."""
     value, bounds = outcome.value, outcome.rule.bounds
     if not math.isfinite(value) or value == int(value):
         return _number_text(value)

@@ -26,9 +26,8 @@ from attnviz.engine.observer import Reduce, sums_or_maps, to_numpy
 from attnviz.engine.probing import Probing
 from attnviz.errors import UsageError
 from attnviz.inspect.diff.report import Floor, Predictions
-from attnviz.measures.assignment import cheapest_pairs
 from attnviz.measures.bootstrap import intervals
-from attnviz.measures.divergence import cosine, js_divergence, kl_divergence
+from attnviz.measures.divergence import cheapest_pairs, cosine, js_divergence, kl_divergence
 from attnviz.measures.sinks import sink_keys, without_sink
 from attnviz.models.model import require_number
 from attnviz.records import Floats, Input, Kind, ModelInfo, Tokens
@@ -68,9 +67,7 @@ class TextMaps:
 class ModelMaps:
     """The attention maps of a model over all texts, stored for comparison with another model.
 
-    info: the model's facts. kind: of attention. causal: whether a query sees no later key.
-    texts: the maps of each text. stride: every ``stride``-th query was recorded. notes: sentences
-        on what is not available.
+    stride: every ``stride``-th query was recorded. notes: sentences on what is not available.
     """
 
     info: ModelInfo
@@ -95,10 +92,8 @@ def model_maps(
 ) -> ModelMaps:
     """Run a model over every input; return its attention maps.
 
-    probing: the model. inputs: one for each text.
     stride: record every ``stride``-th query, as for the other model; None decides by memory.
-    progress: is called with the share that is done. reduce: whether a text is read whole, or only
-        the rows that are recorded.
+    reduce: whether a text is read whole, or only the rows that are recorded.
     Raises UnsupportedError if its attention cannot be observed, and as ``require_number`` if an
     attention weight or an output is not finite.
     """
@@ -159,10 +154,7 @@ def _some(rows: Array, kept: NDArray[np.int64]) -> Array:
 
 
 def _stride(inputs: Sequence[Input], kind: Kind, seen: HeadRun) -> int:
-    """Return the stride between recorded queries with which all texts fit ``MOST_BYTES``.
-
-    seen: a run over some tokens, which shows the sizes of the model's arrays.
-    """
+    """Return the stride between recorded queries with which all texts fit ``MOST_BYTES``."""
     heads = sum(map(len, seen.weights.values()))
     always = sum(4 * len(rows) * rows.shape[-1] for rows in seen.outputs.values())
     always += 0 if seen.logits is None else 4 * seen.logits.shape[-1]
@@ -205,8 +197,7 @@ def divergences(
 ) -> Divergences:
     """Return the divergences of each pair of heads (one of each model) over each text.
 
-    first, second: the maps of A and of B over the same texts. bare: False leaves out ``no_sink``,
-        which a noise floor does not need.
+    bare: False leaves out ``no_sink``, which a noise floor does not need.
 
     The first query of a causal text, which sees only itself, does not count.
     """
@@ -264,8 +255,7 @@ class MeanOverTexts(NamedTuple):
 def over_texts(values: Values, seed: int) -> list[MeanOverTexts]:
     """Return the mean of each column over texts, with its bootstrap interval.
 
-    values: (text, column), not below zero, so that no end of an interval is. seed: of the
-    bootstrap.
+    values: (text, column), not below zero, so that no end of an interval is.
     """
     means = []
     for mean, ends in zip(values.mean(axis=0).tolist(), intervals(values, seed), strict=True):
@@ -280,8 +270,8 @@ def over_texts(values: Values, seed: int) -> list[MeanOverTexts]:
 def predictions(first: ModelMaps, second: ModelMaps) -> Predictions | None:
     """Return how far two models' next-token predictions differ, or None.
 
-    None if a model has no predictions, or NaN. first, second: the maps of A and B over the same
-    texts. Ids must mean the same tokens in both; those beyond the smaller vocabulary are left out.
+    None if a model has no predictions, or NaN. Ids must mean the same tokens in both; those beyond
+    the smaller vocabulary are left out.
     """
     apart, same, outside = [], [], None
     for one, other in zip(first.texts, second.texts, strict=True):
@@ -315,10 +305,7 @@ def heads_of(counts: Mapping[int, int]) -> list[Head]:
 
 
 def pairs_by_index(first: Mapping[int, int], second: Mapping[int, int]) -> list[Pair]:
-    """Return the heads that both models have, each as a pair of the same (layer, head) twice.
-
-    first, second: for each layer how many heads it has, in model A and in model B.
-    """
+    """Return the heads that both models have, each as a pair of the same (layer, head) twice."""
     return [(head, head) for head in heads_of(first) if head[1] < second.get(head[0], 0)]
 
 
@@ -348,10 +335,7 @@ def matched_pairs(first: ModelMaps, second: ModelMaps) -> list[Pair]:
 
 
 def _table(one: TextMaps, other: TextMaps, lefts: Sequence[Head], rights: Sequence[Head]) -> Values:
-    """Return the divergence of each head of one model from each head of the other over one text.
-
-    The result is (head of A, head of B). lefts, rights: the heads of each.
-    """
+    """Return the divergences (head of A, head of B) of two models' heads over one text."""
     chosen = np.stack([other.rows[layer][head] for layer, head in rights])
     return np.stack(
         [js_divergence(one.rows[layer][head], chosen).mean(-1) for layer, head in lefts]

@@ -39,9 +39,9 @@ class Predictions(NamedTuple):
     The numbers are those of llama.cpp's ``--kl-divergence``. kl: KL(A ‖ B), nats, mean over
     positions. same_top: the share of positions with the same likeliest token. kl_error,
     same_top_error: their standard errors over positions, s / √n and √(p(1 − p) / (n − 1)).
-    positions: how many. outside: None if both models predict the same tokens; else the largest
-        share of probability, in [0, 1], that either gives at one position to tokens that the other
-        lacks: both are then rescaled without these.
+    outside: None if both models predict the same tokens; else the largest share of probability, in
+        [0, 1], that either gives at one position to tokens that the other lacks: both are then
+        rescaled without these.
     """
 
     kl: float
@@ -64,10 +64,7 @@ class Noise(NamedTuple):
     predictions: Predictions | None = None
 
     def or_more(self, other: Noise) -> Noise:
-        """Return the noise of two models: of each number the larger one.
-
-        For a model that is stored in a coarse number format, its own noise may be too small.
-        """
+        """Return the noise of two models: of each number the larger one."""
         if self.words == other.words:
             return self
         known = [noise.predictions for noise in (self, other) if noise.predictions is not None]
@@ -102,7 +99,7 @@ class HeadState:
 class Move(NamedTuple):
     """The change of one score of a head from A to B, over paired texts.
 
-    score: its name. change: the mean of B minus A. p: of a two-sided sign-flip
+    change: the mean of B minus A. p: of a two-sided sign-flip
     test over ``texts`` texts. significant: whether the change stays significant among all numbers
     that were tested, at a false-discovery rate of 5 %.
     """
@@ -118,14 +115,13 @@ class Move(NamedTuple):
 class HeadChange:
     """One head of A next to its partner in B, with all measured changes.
 
-    place, other: (layer, head) in A and in B. a, b: its label and scores in each.
+    place, other: (layer, head) in A and in B.
     js: Jensen–Shannon divergence of the rows, bits; ends: of its 95 % interval, None without one;
         no_sink: the same without the sink. NaN if there are no maps.
     output: 1 − cosine of the outputs, in [0, 2]; output_ends: likewise. NaN if not compared.
     changed: whether the interval of ``js`` lies above the floor; for saved results, whether the
         intervals of the label's score do not overlap.
     output_changed: whether the interval of ``output`` lies above its floor.
-    moves: the changes of the scores behind its labels.
     """
 
     place: Head
@@ -165,11 +161,7 @@ class HeadChange:
 
 
 class ChangedMaps(NamedTuple):
-    """The maps of the pair of heads whose attention changed most, over one text.
-
-    most: the index of the pair. text: that of the text. queries, keys: its tokens. a, b: the
-    weights (query, key) in A and in B.
-    """
+    """The maps (query, key) in A and B of the pair ``most``, which changed most, over a text."""
 
     most: int
     text: int
@@ -183,17 +175,15 @@ class ChangedMaps(NamedTuple):
 class DiffReport(Report, Provenance):
     """The report of ``attnviz diff`` on two models, or on one model under two conditions.
 
-    a, b: the facts of the models. condition: how B differs if it is the same model as A, else
-        empty. saved: whether A or B is a saved result, which has no maps.
+    condition: how B differs if it is the same model as A, else empty. saved: whether A or B is a
+        saved result, which has no maps.
     same: whether A and B are the same, so that nothing was measured; there are no changes then.
-    kind, causal: of the attention. texts, tokens: how many the models ran on.
     changes: an entry per pair of heads, layer by layer. unmatched_a, unmatched_b: unpaired heads.
     matched: whether heads were paired by divergence, not by index.
     noise: the effect of rounding alone, None for saved results and if both sides are the same.
-    predictions: None if there are none.
     family: the number of tested differences, for which p-values are corrected.
     example: maps over a text; None if no attention changed.
-    stride: every ``stride``-th query was compared.
+    stride: every ``stride``-th query was compared. of_pictures: whether the texts are pictures.
     """
 
     a: ModelInfo
@@ -214,6 +204,7 @@ class DiffReport(Report, Provenance):
     family: int = 0
     example: ChangedMaps | None = None
     stride: int = 1
+    of_pictures: bool = False
     top: int = 8
 
     command = "diff"
@@ -240,6 +231,7 @@ class DiffReport(Report, Provenance):
             "source": self.source or None,
             "text_count": self.texts,
             "token_count": self.tokens,
+            "of_pictures": self.of_pictures,
             "stride": self.stride,
             "matched": self.matched,
             "noise_floor": noise and noise.floor.js,
@@ -276,6 +268,11 @@ class DiffReport(Report, Provenance):
         """Return the head's name, with that of its partner if that has another layer or index."""
         name = self.head_name(change.place)
         return name if change.place == change.other else f"{name}→{self.head_name(change.other)}"
+
+    @property
+    def unit(self) -> str:
+        """Return what the models ran on, as a noun: a text or a picture."""
+        return "picture" if self.of_pictures else "text"
 
     @property
     def ranked(self) -> tuple[HeadChange, ...]:

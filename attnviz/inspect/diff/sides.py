@@ -33,11 +33,7 @@ _LEAST = 2  # the fewest tokens of a text: the first query of a causal text sees
 
 @dataclass(frozen=True)
 class LiveSide:
-    """One side of a comparison that is measured: a model, and the texts that it runs on.
-
-    name: the model's. options: how it is loaded. texts: its texts. loaded: the model itself, if
-        Python code gave it.
-    """
+    """One side of a comparison that is measured: a model, loaded or named, and its texts."""
 
     name: str
     options: LoadOptions
@@ -64,8 +60,7 @@ class LiveSide:
 class SavedResult:
     """A result that ``patterns`` saved as JSON, as one side of a comparison.
 
-    name: the path of the file. info: the model's facts. kind: of attention. heads: label and scores
-    by (layer, head). text: the text that was scored; None for the probes. source: where it is from.
+    heads: label and scores by (layer, head). text: the text that was scored; None for the probes.
     """
 
     name: str
@@ -85,11 +80,7 @@ def is_saved(name: str) -> bool:
 
 
 def read_saved(name: str) -> SavedResult:
-    """Return the result that ``patterns`` saved in a file.
-
-    name: the path of the file.
-    Raises LoadError for a file that cannot be read, is damaged, or has other content.
-    """
+    """Return the result that ``patterns`` saved in a file; LoadError for anything else."""
     path = Path(os.path.expanduser(name))
     shown = repr(visible(str(path)))
     data = parse_json(read_bytes(path, name=shown, most=RESULT_BYTES), shown)
@@ -124,11 +115,13 @@ def both_sides(
     *,
     texts: Texts | None = None,
     texts_b: Texts | None = None,
+    pictures: Work | None = None,
 ) -> tuple[Side, Side]:
     """Return both sides of a comparison with every file read; no model is loaded yet.
 
     a, b: a name, a loaded model, or a result saved as .json. options: for models given by name.
-    texts: by default the built-in ones. texts_b: the texts of B, if not those of A.
+    texts: by default the built-in ones. texts_b: the texts of B, if not those of A. pictures: the
+    work of models that read pictures, if the texts are such or have some.
 
     Raises UsageError for options that do not go together, LoadError for files that cannot be read.
     """
@@ -145,6 +138,8 @@ def both_sides(
     if any(map(is_saved, named)):
         if given := [*condition, *(["text"] if texts_b is not None else [])]:
             raise UsageError(f"a saved result is compared as it stands: leave out --{given[0]}-b")
+        if pictures is not None:
+            raise UsageError("a saved result has scores of texts: no picture is read beside it")
         if request.match:
             raise UsageError("--match pairs heads by their maps, which a saved result has none of")
     texts_b = texts if texts_b is None else texts_b
@@ -154,6 +149,8 @@ def both_sides(
             f"{len(texts.texts)} and {len(texts_b.texts)}"
         )
     first, second = _options(request, a, b, options, [*texts.texts, *texts_b.texts])
+    if pictures is not None:
+        first, second = (replace(own, work=pictures) for own in (first, second))
     return _side(a, first, texts), _side(b, second, texts_b)
 
 
@@ -170,10 +167,7 @@ def _options(
     options: LoadOptions,
     texts: Sequence[str],
 ) -> list[LoadOptions]:
-    """Return the options with which A and B are loaded, on the same backend.
-
-    options: for models given by name. texts: what A and B read.
-    """
+    """Return the options with which A and B are loaded, on the same backend."""
     both = []
     for side, own in ((a, options), (b, replace(options, **request.named_condition()))):
         if not isinstance(side, str) or is_saved(side):
@@ -219,11 +213,7 @@ def are_same(a: LiveSide, b: LiveSide) -> bool:
 
 
 def side_inputs(probing: Probing, side: LiveSide, truncate: bool) -> list[Input]:
-    """Return the inputs of the model, one for each text of its side.
-
-    probing: prepares texts for the model. truncate: True cuts texts that are too long.
-    Raises UsageError if a text is too short or too long for it.
-    """
+    """Return the model's input for each text; UsageError for one too short or too long for it."""
     tokens = encode_texts(probing.model, side.texts, truncate, _LEAST)
     return probing.inputs_of(side.texts.texts, tokens, truncate)
 
@@ -233,8 +223,7 @@ def require_alike(
 ) -> None:
     """Raise UsageError unless both models run on the same tokens.
 
-    first, second: the inputs of A and B. kind: of attention. two_texts: B was given other texts;
-        then only the numbers of tokens must be equal.
+    two_texts: B was given other texts; then only the numbers of tokens must be equal.
     """
     for number, (one, other) in enumerate(zip(first, second, strict=True), start=1):
         for a, b in ((one.queries(kind), other.queries(kind)), (one.keys(kind), other.keys(kind))):
@@ -242,6 +231,15 @@ def require_alike(
                 raise UsageError(
                     f"text {number} has {len(a)} tokens for A and {len(b)} for B: rows are "
                     "compared query by query, give texts of as many tokens"
+                )
+            grids = [() if own.layout is None else own.layout.grids for own in (a, b)]
+            if grids[0] != grids[1]:
+                ours, theirs = (f"{own.rows} x {own.columns}" for own, *_ in grids)
+                seen = f"as {ours} patches, B as {theirs}"
+                seen = seen if ours != theirs else "whole or a part, B another part"
+                raise UsageError(
+                    f"A reads picture {number} {seen}: rows can be compared only over the same "
+                    "patches of the same part"
                 )
             if two_texts or a.texts == b.texts:
                 continue

@@ -39,10 +39,7 @@ _ACTIONS = {name: key.action for key in KEYS for name in key.keys.split(",") if 
 
 
 class Explorer(TerminalApp):
-    """The terminal app of ``attnviz explore``: lays out the panes and receives the keys.
-
-    ``desk`` contains the screen state that the panes draw.
-    """
+    """The terminal app of ``attnviz explore``: lays out the panes and receives the keys."""
 
     CSS = """
     Screen { layout: vertical; }
@@ -103,10 +100,7 @@ class Explorer(TerminalApp):
         self._grid.styles.width = grid_columns(view, self.desk.look, columns, room)
 
     def draw(self, before: View) -> None:
-        """Draw the parts of the screen whose state has changed.
-
-        before: the screen state that was drawn last.
-        """
+        """Draw the parts of the screen whose state has changed."""
         view = self.desk.view
         if before.shown.report is not view.shown.report or (
             (before.written is None) != (view.written is None)
@@ -131,8 +125,8 @@ class Explorer(TerminalApp):
     async def on_event(self, event: events.Event) -> None:
         """Carry out the action of a key at once, before the next key is processed.
 
-        event: the key or paste event. A widget would do it later: a key that was typed ahead would
-            not reach the line or the sheet that the key before it opens.
+        A widget would do it later: a key that was typed ahead would not reach the line or the sheet
+        that the key before it opens.
         """
         if self._exit:  # what was typed behind the end would only delay it
             return

@@ -48,9 +48,8 @@ _NAME = re.compile(r"[\w.-]+/[\w.-]+")
 class SideSource:
     """One of the two compared sides of explore: a model or a saved file, and its first text.
 
-    session: runs the model or reads the saved file. text: the first text; empty for a second side
-        that uses the text of the first side. options: the options of the command line that chose
-        the model. file: that the text was read from.
+    text: the first text; empty for a second side that uses the text of the first side. options: the
+        options of the command line that chose the model. file: that the text was read from.
     """
 
     session: Session
@@ -62,10 +61,7 @@ class SideSource:
 def second_side(
     typed: str, first: SideSource, live: Callable[[str, str], LiveSession]
 ) -> SideSource:
-    """Return the second side of explore: a saved file, another model, or another text.
-
-    typed: the value of ``--with``. live: opens a session, given the name of a model and a text.
-    """
+    """Return the second side of explore: a saved file, another model, or another text."""
     if is_saved(typed):
         saved = open_saved(Path(typed))
         return SideSource(saved, saved.seen.text)
@@ -81,8 +77,7 @@ def second_side(
 class Desk:
     """The screen state of explore with its changes; runs the models when new results are needed.
 
-    source: the first side. second: the second side for comparisons, or None.
-    look: the theme. app: draws the state. map, line: the panes of the map and of questions.
+    map, line: the panes of the map and of questions.
     going: set unless the generation of a text is paused.
     """
 
@@ -100,10 +95,7 @@ class Desk:
         self.app.say(note)
 
     def show(self, **changed: Any) -> None:
-        """Replace fields of the screen state, and draw it.
-
-        changed: the new values by the names of ``View``'s fields.
-        """
+        """Replace fields of the screen state, and draw it."""
         self.put(replace(self.view, **changed))
 
     def put(self, view: View) -> None:
@@ -123,10 +115,7 @@ class Desk:
             self.read(view.frame.text)
 
     def live(self, cannot: str) -> bool:
-        """Return whether there is a model that can run; if not, show a note that says so.
-
-        cannot: the end of that note, such as ``removes no heads``.
-        """
+        """Return whether there is a model that can run; if not, show a note that says so."""
         if not self.source.session.live:
             self.say(f"what was saved {cannot}: explore the model itself")
         return self.source.session.live

@@ -99,10 +99,7 @@ class Field:
         return self.before + self.behind
 
     def typed(self, key: str, character: str | None) -> Field:
-        """Return the field after a key was pressed; unchanged if the key does nothing in a line.
-
-        key: its name in Textual. character: what it types, or None.
-        """
+        """Return the field after a key was pressed; unchanged if the key does nothing in a line."""
         before, behind = self.before, self.behind
         stem = before.rstrip()
         edits = {
@@ -126,10 +123,7 @@ class Field:
         return Field(line) if self.suggested else Field(self.before + line, self.behind)
 
     def line(self, max_width: int, theme: Theme) -> Line:
-        """Return the part of the text around the cursor that fits in the line.
-
-        max_width: in characters. theme: colours and characters. Control characters are escaped.
-        """
+        """Return the part of the text around the cursor that fits, control characters escaped."""
         typed, rest = self.before[-_SEEN * max_width :], self.behind[: _SEEN * max_width]
         text = visible(typed + rest, theme.encoding)
         before = visible(typed, theme.encoding)
@@ -147,8 +141,8 @@ class Field:
 class AskedLine(NamedTuple):
     """A question to the user in the line of keys, which receives every key until Enter or Esc.
 
-    question: its words. field: the text typed so far. answered: is called with the text after
-        Enter. typing: is called with the text after every change. left: is called after Esc.
+    answered: is called with the text after Enter. typing: is called with the text after every
+        change. left: is called after Esc.
     """
 
     question: str
@@ -159,10 +153,7 @@ class AskedLine(NamedTuple):
 
 
 class KeysPane(Pane):
-    """The lowest line of explore: the keys that can be used now, a note, or a question.
-
-    asked: the question that is open, or None.
-    """
+    """The lowest line of explore: the keys that can be used now, a note, or a question."""
 
     asked: AskedLine | None = None
 

@@ -37,10 +37,7 @@ _FAINT = "1c2027 68707c"
 
 
 class Heads(NamedTuple):
-    """The grid of heads on the screen, with the layer and head of each row and column.
-
-    part: the grid as it is drawn. layers, numbers: the layer of each row, the head of each column.
-    """
+    """The grid of heads as it is drawn, the layer of each row and the head of each column."""
 
     part: GridPart
     layers: Sequence[int]
@@ -49,8 +46,7 @@ class Heads(NamedTuple):
     def head_at(self, picture: GridPicture, column: int, line: int) -> Head | None:
         """Return the head that is drawn at a position of the screen; None if there is none.
 
-        picture: the drawn grid. column, line: the position in it, in characters and lines. Where
-            two heads share one character, it is the one that is not chosen yet.
+        Where two heads share one character, it is the one that is not chosen yet.
         """
         place = picture.cell_at(column, line)
         if place is None:
@@ -61,10 +57,7 @@ class Heads(NamedTuple):
         return self.layers[row], self.numbers[number]
 
     def thumbnail(self, frame: Frame, theme: Theme, lines: int, columns: int) -> Thumbnail | None:
-        """Return the size of small maps of all heads; None if they do not fit or are too small.
-
-        lines, columns: the size that is free.
-        """
+        """Return the size of small maps of all heads; None if they do not fit or are too small."""
         record = frame.report.record
         queries, keys = len(record.queries), len(record.keys)
         size = Thumbnail((queries + 1) // 2, max(keys, _NAMED))
@@ -76,10 +69,7 @@ class Heads(NamedTuple):
         return names_width(self.part.rows) + (size.columns + APART) * len(self.numbers)
 
     def small_maps(self, frame: Frame, theme: Theme, size: Thumbnail, focused: bool) -> GridPicture:
-        """Return a grid of small maps, each under the name and the cell of its head.
-
-        size: of each map. focused: whether the cursor keys move in the grid.
-        """
+        """Return a grid of small maps, each under the name and the cell of its head."""
         maps = _small_maps(frame, theme, size)
         places = {
             (row, column): maps[layer, head]

@@ -218,8 +218,7 @@ class GridPane(Pane, can_focus=True):
 def grid_columns(view: View, theme: Theme, columns: int, lines: int) -> int:
     """Return the width in characters of the grid of heads on the screen.
 
-    columns, lines: the size of the screen. The map gets the width that it needs first; what is over
-    goes to the links below the grid.
+    The map gets the width that it needs first; what is over goes to the links below the grid.
     """
     keys = len(view.shown.report.record.keys)
     keys += 0 if view.written is None else view.written.sampling.tokens
@@ -368,7 +367,7 @@ class MapPane(Pane, can_focus=True):
     """The pane of the chosen head: its name and label, its map, its pattern scores.
 
     size_chosen: the size of cells that the user chose; None for the largest with which the whole
-        map fits. drawn: the map as it was drawn last.
+        map fits.
     """
 
     wheel = "move(0, {})"

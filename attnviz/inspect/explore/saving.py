@@ -30,8 +30,8 @@ from attnviz.records import LayerWeights
 def command_line(view: View, options: Sequence[str] = (), file: Path | None = None) -> str:
     """Return the ``attnviz heads`` command that shows the same head, to be pasted into a shell.
 
-    options: arguments that choose the model, its attention and the colours. file: the file of the
-        text, which the command then names instead. Control characters are escaped (``$'…'``).
+    file: the file of the text, which the command then names instead. Control characters are escaped
+        (``$'…'``).
     """
     words, shown = ["attnviz", "heads", *options, "--head", view.name(view.head)], view.shown
     text, base = shown.text, shown.report.index_base
@@ -139,7 +139,6 @@ def save_view(path: Path, view: View, theme: Theme, width: int) -> None:
 
     A page has all heads, of both sides and of their difference, and opens at the view.
 
-    path: of the new file. theme, width: the colours and the columns of a drawing.
     Raises UsageError for an unknown ending and for a difference, which only a page can hold,
     LoadError if the system refuses.
     """

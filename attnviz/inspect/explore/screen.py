@@ -169,10 +169,7 @@ _MOST_TOLD, _LEAST_TOLD = 7, 0.015
 
 
 def head_line(view: View, theme: Theme, max_width: int, strong: bool) -> Line:
-    """Return the line with the chosen head's name, label, score, uniform score and weight mode.
-
-    strong: whether the name stands out, because the cursor keys move in this pane.
-    """
+    """Return the line with the chosen head's name, label, score, uniform score and weight mode."""
     label = view.shown.report.scores(*view.head).label
     words = _states(view)
     of_prompt = "" if view.step is None else " (prompt)"
@@ -335,10 +332,7 @@ def _weight(value: float, signed: bool) -> str:
 
 
 def effect_lines(view: View, theme: Theme, max_width: int, rows: int) -> list[Line]:
-    """Return the lines with the effects of removing single heads, the most important first.
-
-    Each has a bar, as in ``attnviz ablate``; the chosen head stands out.
-    """
+    """Return the lines with the effects of removing single heads, the most important first."""
     effects, name = view.effects, view.name
     if effects is None:
         return []

@@ -36,8 +36,7 @@ from attnviz.inspect.heads.heads import heads_report
 from attnviz.inspect.heads.report import HeadsReport, compare_heads
 from attnviz.inspect.heads.saved import read_heads
 from attnviz.measures.labels import KnownLabels
-from attnviz.measures.sinks import sink_of, without_sink
-from attnviz.measures.uniform import norm_weighted
+from attnviz.measures.sinks import norm_weighted, sink_of, without_sink
 from attnviz.models.memory import byte_text, require_room
 from attnviz.models.model import Model
 from attnviz.models.resolve import LoadOptions, load
@@ -63,12 +62,11 @@ _COPIES = 2
 class Frame:
     """The result of one pass over one text: everything that the screen shows of it.
 
-    text: the text of the pass. report: the raw attention weights of all heads, their scores, labels
-        and sinks. removed: (layer, head) of heads whose outputs were set to zero.
+    report: the raw attention weights of all heads, their scores, labels and sinks. removed: (layer,
+        head) of heads whose outputs were set to zero.
     likely: the likeliest next tokens, the likeliest first; empty if nothing is predicted.
     loss: nats per token of the text; None if there is none.
     known: labels of the model's heads that were measured before.
-    measure_norms: computes ``norms`` in one more pass.
     """
 
     text: str
@@ -122,10 +120,7 @@ class Frame:
 
 
 def weigh(frames: Iterable[Frame | None], head: Head, mode: Mode) -> None:
-    """Compute and cache what ``mode`` needs of each result, so that ``weights`` is fast later.
-
-    Raises UsageError if the mode is not available.
-    """
+    """Compute and cache what ``mode`` needs of each result; UsageError if that is not there."""
     for frame in frames:
         if frame is not None and mode != "raw":
             frame.weights(head, mode)
@@ -137,8 +132,8 @@ def weigh(frames: Iterable[Frame | None], head: Head, mode: Mode) -> None:
 def unlike(frame: Frame, other: Frame, head: Head) -> str:
     """Return why two results cannot be subtracted for a head; empty if they can.
 
-    frame, other: the results. Two texts in one model are compared by position; two models only if
-        the text has the same tokens in both, and their attention is causal in both or in neither.
+    Two texts in one model are compared by position; two models only if the text has the same tokens
+    in both, and their attention is causal in both or in neither.
     """
     a, b = frame.report.record, other.report.record
     models = two_models(frame, other)
@@ -248,8 +243,7 @@ class LiveSession:
     def effects(self, text: str, advance: Callable[[float], None]) -> Effects:
         """Return the effect of removing each single head, measured on a text.
 
-        advance: is given the share that is done. Raises UsageError for a text of one token,
-            UnsupportedError if heads cannot be removed.
+        Raises UsageError for a text of one token, UnsupportedError if heads cannot be removed.
         """
         return removal_effects(self.model, self._wanted(text), advance)
 
@@ -258,10 +252,9 @@ class LiveSession:
     ) -> Iterator[Step]:
         """Return an iterator over generation steps in which the model continues the text; slow.
 
-        sampling: how tokens are chosen, and how many. removed: (layer, head) of heads whose outputs
-            are set to zero. The steps' rows of attention weights continue the result of ``text``.
-            Raises UnsupportedError for a model that does not continue a text, UsageError if the
-            text fills the whole context.
+        removed: (layer, head) of heads whose outputs are set to zero. The steps' rows of attention
+            weights continue the result of ``text``. Raises UnsupportedError for a model that does
+            not continue a text, UsageError if the text fills the whole context.
         """
         if "decoder" in self.model.kinds:
             raise UnsupportedError(
@@ -308,7 +301,7 @@ _NO_MODEL = "this was saved, there is no model behind it"
 class SavedSession:
     """A session of explore without a model: the saved attention of one text.
 
-    seen: the only result. run: the generation that was saved after the text, or None.
+    run: the generation that was saved after the text, or None.
     other: the other variant of a saved comparison, or None.
     """
 

@@ -42,10 +42,7 @@ class Waiting(NamedTuple):
         return not self.worker.is_cancelled
 
     def tell(self, then: Callable[[], Any]) -> None:
-        """Call ``then`` in the app's thread, to report the progress of this thread.
-
-        Raises DroppedError if the result of this thread is no longer wanted.
-        """
+        """Call ``then`` in the app's thread; DroppedError if this result is no longer wanted."""
 
         def told() -> bool:
             if waits := self():

@@ -1,7 +1,4 @@
-"""All that the panes show: the results of passes, and the user's choices among them.
-
-A view is immutable: each change makes a new one.
-"""
+"""All that the panes show, in an immutable view: results of passes, and the user's choices."""
 
 from __future__ import annotations
 
@@ -36,8 +33,7 @@ SIDES: tuple[Side, ...] = get_args(Side)
 class Written:
     """The text that the model generates in explore, as far as it is done and shown.
 
-    sampling: how tokens are chosen. steps: the tokens so far. at: how many of them are shown.
-    running: whether more will come. paused: whether generation waits for a key.
+    at: how many of them are shown. paused: whether generation waits for a key.
     """
 
     sampling: Sampling
@@ -53,11 +49,9 @@ class View:
 
     frame: the result without the removed heads; whole: with all heads. other: the second side, if
         there is one; else, if heads are removed, the whole model is the second side.
-    head: the shown one. query, key: the position of the cursor. mode: how weights are shown: raw,
-        without the sink or norm-weighted. side: which of the compared sides is shown.
+    mode: how weights are shown: raw, without the sink or norm-weighted.
     removed: the heads that the user removed; ``frame`` follows when its pass is done.
     effects: the effect of each removal, if known; scanned: the share done of a running measurement.
-    by_effect: whether the grid shows effects.
     written: the text that the model generates after that of ``frame``; its weights are raw.
     """
 
@@ -77,10 +71,7 @@ class View:
 
     @classmethod
     def of(cls, frame: Frame, other: Frame | None = None) -> View:
-        """Return the first screen state for a result: at its most notable head and last token.
-
-        other: the second side.
-        """
+        """Return the first screen state for a result: at its most notable head and last token."""
         head = (*frame.report.notable, *frame.heads)[0]
         record, removed = frame.report.record, frame.removed
         view = cls(frame, frame, other, head, removed=removed)
@@ -122,10 +113,7 @@ class View:
 
     @cached_property
     def record(self) -> AttentionRecord:
-        """Return the attention record that is shown.
-
-        For a text that is being generated it has the new tokens, but no weights.
-        """
+        """Return the attention record that is shown; of a growing text the tokens, no weights."""
         record = self.shown.report.record
         if self.written is None or not self.written.at:
             return record
@@ -157,10 +145,7 @@ class View:
         return grown
 
     def without_sink(self, row: Floats) -> Floats:
-        """Return a row of attention weights with zeros for the attention sink.
-
-        row: (key,) one query's weights.
-        """
+        """Return a row of attention weights with zeros for the attention sink."""
         keys = sink_of(self.shown.report.record)[1]
         left = row.copy()
         left[: len(keys)][keys[: len(row)]] = 0.0
@@ -168,28 +153,19 @@ class View:
 
     @property
     def limit(self) -> float:
-        """Return the absolute difference that is drawn in the full colour.
-
-        The result is 0 if attention weights are shown, and not a difference of two sides.
-        """
+        """Return the difference that is drawn in the full colour; 0 if weights are shown."""
         if self.side != "difference" or self.against is None:
             return 0.0
         return NumberScale(signed_limit(self.weights)).limit
 
     def axes(self, encoding: str) -> Axes:
-        """Return the axes of the map with their labels.
-
-        encoding: of the terminal, for characters that it cannot draw.
-        """
+        """Return the axes of the map with their labels."""
         if self.step is not None:
             return _axes(self.record, encoding)
         return _axes_of(self.shown, encoding)
 
     def names(self, encoding: str) -> tuple[list[str], list[str]]:
-        """Return the names of the queries and keys; a repeated token has its index in the name.
-
-        encoding: of the terminal, for characters that it cannot draw.
-        """
+        """Return the names of the queries and keys; a repeated token has its index in the name."""
         if self.step is not None:
             return _names(self.record, encoding)
         return _names_of(self.shown, encoding)
@@ -202,10 +178,7 @@ class View:
     # Changes ---------------------------------------------------------------------------------
 
     def fitted(self, removed: frozenset[Head] | None = None) -> View:
-        """Return the screen state with a head, a cursor and a side that exist in its results.
-
-        removed: the heads that count as removed; by default those of the result.
-        """
+        """Return the screen state with a head, a cursor and a side that exist in its results."""
         view = self
         if self.against is None or (self.side == "difference" and self.unlike):
             view = replace(self, side="a")
@@ -227,10 +200,7 @@ class View:
         return view.at(step.place, int(view.without_sink(step.rows[layer][head]).argmax()))
 
     def at(self, query: int, key: int) -> View:
-        """Return the view with its cursor on a query and a key, or on the nearest that exist.
-
-        query, key: their indices.
-        """
+        """Return the view with its cursor on a query and a key, or on the nearest that exist."""
         query, key = _within(query, self.record.queries), _within(key, self.record.keys)
         return replace(self, query=query, key=key)
 

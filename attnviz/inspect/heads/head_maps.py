@@ -62,10 +62,11 @@ class HeadMaps(Report):
     ``maps.heads("1.*")`` the maps of some heads; iterating gives each (layer, head).
 
     report: the weights and every head's scores; indices start at 0.
-    look: what is shown; see ``view``. explained: whether a glossary for newcomers is added.
-    limit: the weight with the last colour. If it is not 1, the drawings show each weight's share
-        of it; the numbers stay as they are.
-    palette, ascii: see ``view``. opened: the head that the page shows first.
+    look, palette, ascii: what is shown, and how; see ``view``. explained: whether a glossary for
+    newcomers is added.
+    limit: the weight with the last colour. If it is not 1, the drawings show each weight's share of
+        it; the numbers stay as they are.
+    opened: the head that the page shows first.
     """
 
     report: HeadsRecord
@@ -111,8 +112,7 @@ class HeadMaps(Report):
     def __getitem__(self, head: HeadChoice) -> NDArray[np.floating]:
         """Return the attention weights (query, key) of one head.
 
-        head: such as ``"L1H2"``, ``"1.2"`` or ``(1, 2)``. Raises UsageError if it does not name
-            exactly one head.
+        head: such as ``"L1H2"``, ``"1.2"`` or ``(1, 2)``. Raises UsageError unless it names one.
         """
         return self.report.weights(*one_head(self.report, head))
 
@@ -125,20 +125,14 @@ class HeadMaps(Report):
     def __array__(
         self, dtype: DTypeLike | None = None, copy: bool | None = None
     ) -> NDArray[np.floating]:
-        """Return all attention weights as one array (head, query, key), layer by layer.
-
-        dtype, copy: as NumPy's protocol has them; copy=False raises ValueError.
-        """
+        """Return all weights as one array (head, query, key); ValueError if ``copy`` is False."""
         if copy is False:
             raise ValueError("the weights of several layers are not one array without a copy")
         stacked = np.stack([weights for _, _, weights in self.report.record])
         return stacked if dtype is None else stacked.astype(dtype)
 
     def scores(self, head: HeadChoice) -> HeadScores:
-        """Return the label and scores of one head.
-
-        head: as in ``maps[head]``. Raises UsageError if it does not name exactly one head.
-        """
+        """Return the label and scores of one head, which is named as in ``maps[head]``."""
         return self.report.scores(*one_head(self.report, head))
 
     def heads(self, *head: HeadChoice, layer: str | int | None = None) -> HeadMaps:
@@ -183,10 +177,7 @@ class HeadMaps(Report):
         return replace(self, look=look, palette=colours, ascii=ascii, explained=explain)
 
     def show(self, head: HeadChoice) -> HeadMaps:
-        """Return the same maps; their page, in a notebook or saved, will open at the given head.
-
-        Raises UsageError if the choice names no head of these maps, or several.
-        """
+        """Return the same maps, whose page opens at ``head``; UsageError unless it names one."""
         return replace(self, opened=self.report.name(*one_head(self.report, head)))
 
     def __repr__(self) -> str:
@@ -211,10 +202,7 @@ class HeadMaps(Report):
         return self._named.rows()
 
     def arrays(self) -> Mapping[str, Writer]:
-        """Return the functions that write the weights to a file, by the file's ending.
-
-        The endings are .csv and .npz.
-        """
+        """Return the functions that write the weights to a file, by ending: .csv and .npz."""
         return self._named.arrays()
 
     @property
@@ -223,10 +211,7 @@ class HeadMaps(Report):
         return compare_heads([replace(self.report, text=named)])
 
     def document(self, *, explain: bool = False, hints: bool = False) -> Document:
-        """Return the whole document; its attention weights are shares of ``limit``.
-
-        explain: True adds a glossary. hints: True adds what to try next on the command line.
-        """
+        """Return the whole document; its attention weights are shares of ``limit``."""
         report, given = self.report, ""
         if self.limit != 1.0:
             record, given = report.record, f"share of {self.limit:.3g}"
@@ -247,10 +232,7 @@ _NUMBER = (int, float, np.number)
 
 
 def as_numpy(array: ArrayLike) -> NDArray[np.floating]:
-    """Return an array of any library as NumPy's float32 or float64; integers become float64.
-
-    Raises UsageError if it is not an array of real numbers.
-    """
+    """Return an array of any library as float32 or float64; UsageError for what is none."""
     try:
         numbers = _converted(array)
     except (TypeError, ValueError, RuntimeError, BufferError) as error:
@@ -410,8 +392,9 @@ def axis_tokens(labels: TokenLabels | None, name: str, axis: str, length: int) -
     """Return the tokens of one axis of the weights as texts; equal tokens have equal ids.
 
     Pieces such as ``Ġcat`` become text, and those such as ``[SEP]`` are special.
-    labels: the tokens, or one string to split; by default the indices. name: of the argument.
-    axis: ``query`` or ``key``. length: of that axis of the weights.
+    labels: the tokens, or one string to split; by default the indices. name: of the argument, in
+    messages.
+    axis: ``query`` or ``key``.
 
     Raises UsageError if the labels are not strings, or not as many as ``length``.
     """

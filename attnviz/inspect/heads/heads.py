@@ -17,11 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.engine.backend import backend_of
-from attnviz.engine.capture import Choice, asked, attention_kind, capture_text, encoded
+from attnviz.engine.capture import (
+    Choice,
+    asked,
+    attention_kind,
+    capture_text,
+    encoded,
+    reading_segments,
+)
 from attnviz.engine.device_sizes import sizes
 from attnviz.engine.known_labels import known_labels
 from attnviz.engine.observer import notes_of_runs, sums_or_maps
-from attnviz.engine.segments import reading_segments
 from attnviz.engine.selection import choose_heads
 from attnviz.engine.text_pass import TextReader, vectors_of
 from attnviz.errors import UsageError
@@ -42,8 +48,14 @@ from attnviz.measures.reduced import EvenRows, ReducedLayer, summed_parts
 from attnviz.measures.regions import RegionSums, region_shares, shares
 from attnviz.measures.registry import OF_ONE_TEXT, said_name
 from attnviz.measures.rows import Conditions, TextFacts, scores_of
-from attnviz.measures.sinks import resting_weight, sink_keys, sink_of, sink_weights, without_sink
-from attnviz.measures.uniform import norm_weighted
+from attnviz.measures.sinks import (
+    norm_weighted,
+    resting_weight,
+    sink_keys,
+    sink_of,
+    sink_weights,
+    without_sink,
+)
 from attnviz.measures.words import Word, WordPlaces, find_in, find_word, joined
 from attnviz.models.memory import require_room
 from attnviz.models.model import Model
@@ -95,7 +107,6 @@ def heads(
     model: of the first run. given: a text, or several, which stand side by side. opening: opens the
     model of a further run. vectors: also keep queries, keys and the norms of values, which an
     interactive page shows.
-    advance: is called with the share of a run's layers that is read; see ``long_heads``.
 
     Raises UsageError if a choice, a word or the text does not fit the model, if two runs are the
     same, or if an option needs maps of another size; UnsupportedError if the attention cannot be
@@ -150,10 +161,7 @@ def whole_maps(
     vectors: bool = False,
     advance: Advance = UNWATCHED,
 ) -> HeadsReport:
-    """Measure where each head attends, in whole maps, in one run or in several side by side.
-
-    opening: opens the model of a run. The other arguments and the errors are those of ``heads``.
-    """
+    """Measure where each head attends, in whole maps, in one run or several; see ``heads``."""
     runs, model, opened = list[_Run](), None, None
     texts, watch = ([given], advance) if isinstance(given, str) else (given.texts, UNWATCHED)
     for changes, choice in requested_runs(request, of_texts=isinstance(given, Texts)):
@@ -189,7 +197,6 @@ def _side_by_side(runs: list[_Run], request: HeadsRequest) -> HeadsReport:
 def _padded(model: Model, given: str, request: HeadsRequest, *, vectors: bool) -> HeadsReport:
     """Return the maps of the shorter of two texts of a batch, without and with its padding mask.
 
-    It is filled up to the length of the longer one. request: ``second`` is the other text.
     Raises UsageError for two texts of one length, and for an option that asks for further runs.
     """
     assert isinstance(model, OwnAttention)
@@ -272,7 +279,7 @@ def requested_runs(request: HeadsRequest, of_texts: bool = False) -> tuple[Reque
     """Return the requested runs: one for each kind and score, and for each mask if compared.
 
     A causal mask is for self-attention: cross attention next to it has none. The target is only
-    for the kinds that have one. of_texts: whether each run is over several texts.
+    for the kinds that have one.
 
     Raises UsageError if a name is unknown or given twice, if masks of cross attention are compared,
     or if an option does not go with several texts.
@@ -338,14 +345,12 @@ def heads_report(
 ) -> HeadsRecord:
     """Return the report of the record's heads, sorted by the measure ``sort`` if it is given.
 
-    smallest_first: sort the other way.
     selected: whether the heads were chosen. index_base: 0 or 1, of their names.
     text, target: the texts as given; a target that the model generated is taken from the record.
     sink: False leaves the attention sink out of the reported weights; scores are always computed on
         the model's own attention weights.
-    known: labels of the model's heads that were measured before.
     ablated: (layer, head) whose outputs were set to zero. norms: by layer, (head, key): the norms
-        of the moved values, by which the kept weights are multiplied. vectors: queries and keys.
+        of the moved values, by which the kept weights are multiplied.
 
     Raises UsageError if this text or model has no such measure, or no sink to leave out.
     """
@@ -429,8 +434,7 @@ def long_heads(
 ) -> LongHeads:
     """Return where heads attend over a text, in pooled maps.
 
-    advance: is called with the share of the layers that is read. Ctrl-C ends the run after a layer,
-    and what was read is returned. text, notes: for the report.
+    Ctrl-C ends the run after a layer, and what was read is returned.
     Raises UsageError for a choice that does not fit the text, UnsupportedError if the sums cannot
     be read or the memory is too small.
     """

@@ -2,6 +2,7 @@
 
 The overview, the most distinctive heads and lists stand in two columns of one width, or in three on
 a wide terminal; if the heads of a layer need more than a column, the overview stands above.
+``columns`` or ``room``, and ``lines``, are the free width and height in characters and lines.
 """
 
 from __future__ import annotations
@@ -18,17 +19,8 @@ from attnviz.draw.maps import thumbnails_fit
 from attnviz.draw.palette import STEPS, Tint, shades
 from attnviz.draw.provenance import label_source, share
 from attnviz.draw.regions import clearest, region_group
+from attnviz.inspect.heads import listed
 from attnviz.inspect.heads.links import attention_from
-from attnviz.inspect.heads.listed import (
-    above_usual,
-    head_arcs,
-    links_of,
-    named_word,
-    pair_table,
-    pairs_table,
-    titled,
-    word_tables,
-)
 from attnviz.inspect.heads.report import HeadsReport
 from attnviz.inspect.heads.sentences import counts, overview_words, run_names, score_words, scored
 from attnviz.measures.registry import label_named, said_name
@@ -83,19 +75,16 @@ Groups = list[doc.Group]
 
 
 def first_groups(report: HeadsReport, columns: int, lines: int) -> Groups:
-    """Return the parts that a terminal shows below the finding, fitted to its size.
-
-    columns, lines: the available width in characters and lines.
-    """
+    """Return the parts that a terminal shows below the finding, fitted to its size."""
     run, view = report.first, report.view
     if view.pairs:
-        table = pair_table(run, view.pairs[0], least=3)
+        table = listed.pair_table(run, view.pairs[0], least=3)
         most = min(_LISTED, lines - 5)
         hidden = max(len(table.rows) - most, 0)
         return [doc.Group([table._replace(rows=table.rows[:most], hidden=hidden)])]
     if view.words:
         word = view.words[0]
-        tables = word_tables(run, word, view.sink, "attention {}", _LISTED)
+        tables = listed.word_tables(run, word, view.sink, "attention {}", _LISTED)
         groups = [_columns(columns, tables[:1], tables[1:])]
         rest = lines - max((len(table.rows) for table in tables), default=0) - 2
         if word[0] is not None:
@@ -103,7 +92,7 @@ def first_groups(report: HeadsReport, columns: int, lines: int) -> Groups:
             groups.append(doc.Group(texts, yields=1))
         return groups
     if view.top is not None:
-        tables = [pairs_table(each, view.top, view.sink) for each in report.reports]
+        tables = [listed.pairs_table(each, view.top, view.sink) for each in report.reports]
         return [doc.Group([table]) for table in tables]
     if len(report.reports) > 1:
         return _runs(report, lines)
@@ -145,11 +134,7 @@ def _room(columns: int, count: int) -> int:
 
 
 def examples(report: HeadsReport, room: int, lines: int, *, values: bool = False) -> list[doc.Part]:
-    """Return maps of the most distinctive heads that fit; for a long text the coloured text.
-
-    room, lines: the available width in characters and lines. values: writes the weights into the
-    cells even if the report's view does not ask for them.
-    """
+    """Return maps of the most distinctive heads that fit; for a long text the coloured text."""
     values |= report.view.values
     run, record = report.first, report.first.record
     queries, keys = len(record.queries), len(record.keys)
@@ -188,10 +173,7 @@ def _maps_and_text(report: HeadsReport, room: int, lines: int) -> list[doc.Part]
 
 
 def _told_text(report: HeadsReport, room: int, lines: int) -> list[doc.Part]:
-    """Return ``text_maps`` of the word and the head that the finding names, if there are any.
-
-    Of a word of several tokens it is the one whose weight the finding gives.
-    """
+    """Return ``text_maps`` of the word and the head that the finding names, if there are any."""
     run, sink = report.first, report.view.sink
     tellings = report.told
     if len(run.heads) == 1 and len(report.reports) == 1:  # a chosen head, as its card tells of it
@@ -221,7 +203,7 @@ def distinctive(report: HeadsReport) -> list[tuple[int, int]]:
     labelled = [count for count in counts(run) if count.what.is_finding]
     clear = [count for count in labelled if not math.isnan(count.what.score)]
     clear.sort(key=lambda count: (run.rests(*count.place), count.what.short == "self"))
-    linking = [(link.layer, link.head) for link in above_usual(report.agreed_links)]
+    linking = [(link.layer, link.head) for link in listed.above_usual(report.agreed_links)]
     lead = [(said.link.layer, said.link.head) for said in report.told]
     if run.regions is not None:
         lead = [run.regions.heads[clearest(run.regions)[0]]]
@@ -247,9 +229,8 @@ def text_maps(
 ) -> list[doc.Part]:
     """Return the text coloured by attention from one word: mean of all heads, and one head.
 
-    sink: whether the attention sink is shown. room, lines: the available width in characters and
-        lines. chosen: the word; by default the clearest region, or the last word. best: the index
-        of the head; by default the clearest one.
+    chosen: the word; by default the clearest region, or the last word. best: the index of the head;
+        by default the clearest one.
     """
     if lines < _LEAST_TEXT:
         return []
@@ -263,7 +244,7 @@ def text_maps(
         texts = [(word, word_text(queries, word)) for word in reversed(words)]
         plain = (word for word, text in texts if text.strip() and not is_punctuation(text))
         word = chosen or Word(next(plain, range(len(queries) - 1, len(queries))))
-        asking, token = [*word.span], named_word(queries, word)
+        asking, token = [*word.span], listed.named_word(queries, word)
         if len(asking) == 1 and any(asking[0] in whole and len(whole) > 1 for whole in words):
             token = f"piece {token}"
     weights = attention_from(run, asking)
@@ -291,7 +272,7 @@ def text_maps(
         said = [(name, True), (f"scale: max {share(full)}", False)]
         one = Tokens((0,), (name,), (False,))
         maps.append(doc.Map(name, values[None, :], one, run.record.keys, said, full=full))
-    title = titled(f"attention from {token}", run, sink)
+    title = listed.titled(f"attention from {token}", run, sink)
     most = max((lines - len(maps) - _lines(title, room)) // len(maps), 1)
     if letters // max(room - _INDENT - _LABEL, 1) + _LISTING <= most:
         most = 0  # all of the text, and its largest weights in words
@@ -302,7 +283,7 @@ def first_arcs(report: HeadsReport, room: int = _ARCS_ROOM) -> list[doc.Arcs]:
     """Return arcs of the most distinctive head, or [] if the text is wider than ``room``."""
     if text_columns(report.first.record.keys) > room:
         return []
-    arcs = head_arcs(report.first, *distinctive(report)[0], report.view.sink)
+    arcs = listed.head_arcs(report.first, *distinctive(report)[0], report.view.sink)
     return [arcs] if arcs is not None and arcs.arcs else []
 
 
@@ -381,10 +362,7 @@ def _overview(report: HeadsReport, columns: int, lines: int) -> Groups:
 def _strip(
     report: HeadsReport, lines: int, room: int = _STRIP, large: int = _IN_FULL
 ) -> doc.Maps | None:
-    """Return small maps of the next most distinctive heads that fit; None if not even one does.
-
-    lines, room: the available lines and width. large: how many heads have a large map beside them.
-    """
+    """Return small maps of the next most distinctive heads that fit; None if not even one does."""
     run = report.first
     tokens = max(len(run.record.queries), len(run.record.keys))
     size = (tokens + 1) // 2, max(tokens, _NARROW_STRIP)
@@ -494,7 +472,7 @@ def _links(report: HeadsReport, lines: int) -> list[doc.Part]:
     repeats = any(entry.scores.get("induction") is not None for entry in run.heads)
     testable = repeats or not run.record.causal
     note = "" if testable else "induction: not testable (no repeats)"
-    table = links_of(report, min(max(lines - 2 - bool(note), 2), _MOST_LINKS))
+    table = listed.links_of(report, min(max(lines - 2 - bool(note), 2), _MOST_LINKS))
     if table is None:
         return [doc.Note(note)] if note else []
     return [table._replace(more=note)]

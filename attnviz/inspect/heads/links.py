@@ -38,10 +38,7 @@ A_HEAD = 2
 
 
 class Link(NamedTuple):
-    """A link: the attention weight of one head from a query to a key.
-
-    layer, head: of the head. query, key: the positions of the tokens.
-    """
+    """A link: the attention weight of one head from a query to a key."""
 
     layer: int
     head: int
@@ -51,10 +48,7 @@ class Link(NamedTuple):
 
 
 def linking(record: AttentionRecord, sink: bool) -> NDArray[np.bool_]:
-    """Return a mask of the cells (query, key) that are links: two different tokens, no sink.
-
-    sink: True also counts links with the attention sink.
-    """
+    """Return a mask (query, key) of links: two different tokens, and without ``sink`` no sink."""
     queries, keys = sink_of(record)
     shape = len(queries), len(keys)
     links = np.ones(shape, bool) if sink else ~queries[:, None] & ~keys[None, :]
@@ -64,10 +58,7 @@ def linking(record: AttentionRecord, sink: bool) -> NDArray[np.bool_]:
 
 
 def between_words(record: AttentionRecord) -> NDArray[np.bool_]:
-    """Return a mask of the cells (query, key) that join two different words.
-
-    In cross attention these are all cells.
-    """
+    """Return a mask (query, key) of cells that join two words; in cross attention all do."""
     if record.kind == "cross":
         return np.ones((len(record.queries), len(record.keys)), bool)
     starts = np.array([word.start for word in words_of_tokens(record.queries)])
@@ -79,7 +70,6 @@ def strongest_links(
 ) -> list[Link]:
     """Return the ``count`` strongest links of all heads, strongest first.
 
-    sink: True also lists links with the attention sink. each: the most links of one head.
     unusual: True ranks by how far the weight is above the head's mean weight at this distance or,
         if that is more, to this key.
 
@@ -121,7 +111,6 @@ def head_links(run: HeadsRecord, layer: int, head: int, count: int, sink: bool) 
     """Return the ``count`` largest weights of one head, also from a token to itself.
 
     In a causal map query 0, which sees only itself, is left out unless it is the only query.
-    sink: True includes keys of the attention sink.
     """
     record = run.record
     weights = run.weights(layer, head).copy()
@@ -136,25 +125,18 @@ def head_links(run: HeadsRecord, layer: int, head: int, count: int, sink: bool) 
 
 
 def attention_from(run: HeadsRecord, span: Sequence[int]) -> NDArray[np.floating]:
-    """Return each head's attention weights (head, key) from a word to every key.
-
-    They are the mean over the word's tokens (Clark et al. 2019). span: their indices.
-    """
+    """Return weights (head, key) from a word, the mean over its tokens (Clark et al. 2019)."""
     return np.stack([weights[list(span)].mean(0) for _, _, weights in run.record])
 
 
 def attention_to(run: HeadsRecord, span: range) -> NDArray[np.floating]:
-    """Return each head's attention weights (head, query) from every query to a word.
-
-    They are the sum over the word's tokens (Clark et al. 2019). span: their indices.
-    """
+    """Return weights (head, query) to a word, the sum over its tokens (Clark et al. 2019)."""
     return np.stack([weights[:, list(span)].sum(1) for _, _, weights in run.record])
 
 
 def word_links(run: HeadsRecord, word: WordPlaces, sink: bool = False) -> list[list[Link]]:
     """Return two lists: each head's strongest link from a word, and to it, strongest first.
 
-    word: its positions among the queries and the keys. sink: True also counts links with the sink.
     The word stands in a link as its first token. A list is empty if the word is not on that axis.
     """
     record, both = run.record, (list[Link](), list[Link]())
@@ -224,10 +206,7 @@ _ROUNDING = 1e-6
 
 
 class Direction(NamedTuple):
-    """One direction of a word pair: which word attends to which.
-
-    queries: the indices of one word's tokens. keys: those of the other word's tokens.
-    """
+    """One direction of a word pair: the indices of the query word's and the key word's tokens."""
 
     queries: range
     keys: range
@@ -236,10 +215,9 @@ class Direction(NamedTuple):
 class PairLink(NamedTuple):
     """The attention of one head in one direction between the two words of a word pair.
 
-    layer, head: of the head. direction: the index in ``PairLinks.directions``. weight: from the
-    first word to all tokens of the second, mean over the tokens of the first, in [0, 1]. chance:
-    the mean weight over shuffled texts. reached: the share of these with at least this weight; NaN
-    if some weight is NaN.
+    direction: the index in ``PairLinks.directions``. weight: from the first word to all tokens of
+    the second, mean over the tokens of the first, in [0, 1]. chance: the mean weight over shuffled
+    texts. reached: the share of these with at least this weight; NaN if some weight is NaN.
     """
 
     layer: int
@@ -260,7 +238,7 @@ class PairLinks(NamedTuple):
 
     names: of each direction, such as ``it → animal``. directions: from one word to the other, and
         back, if a query sees the key. links: one for each head and direction, furthest from chance
-        first. draws: the number of shuffled texts. moved: the number of tokens that were shuffled.
+        first. moved: the number of tokens that were shuffled.
     """
 
     names: Sequence[str]
@@ -286,8 +264,7 @@ def pair_links(
     """Measure the attention between two words in ``record`` and in texts with shuffled tokens.
 
     words: for each of the two its positions among the queries and the keys.
-    text: the encoder's text if ``record`` is of a decoder; else it is not used. draws: how many
-        texts, in which all tokens but these words are permuted.
+    text: the encoder's text if ``record`` is of a decoder; else it is not used.
     Raises UsageError if no query sees the key, or fewer than two tokens can be shuffled.
     """
     (first_query, first_key), (second_query, second_key) = words

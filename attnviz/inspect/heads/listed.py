@@ -35,10 +35,7 @@ _LONGEST_IN_TABLES = 24
 
 
 def titled(title: str, run: HeadsRecord, sink: bool) -> doc.Words:
-    """Return a title with remarks on the weights: norm-weighted, with or without the sink.
-
-    title: its text. sink: whether links with the attention sink are listed.
-    """
+    """Return a title with remarks on the weights: norm-weighted, with or without the sink."""
     words = ["norm-weighted"] * run.norm_weighted
     if sink_of(run.record)[1].any():
         kept = "sink included" if sink else "sink left out"
@@ -49,11 +46,7 @@ def titled(title: str, run: HeadsRecord, sink: bool) -> doc.Words:
 def links_table(
     run: HeadsRecord, links: Sequence[Link], title: str, sink: bool, least: int = 1
 ) -> doc.Table:
-    """Return a table of links: query → key, weight, head.
-
-    title: over the table. sink: whether links with the attention sink are listed. least: how many
-        rows a short screen must show.
-    """
+    """Return a table of links: query → key, weight, head."""
     queries, keys = link_names(run.record, LONGEST)
     return doc.table(
         links,
@@ -68,10 +61,7 @@ def links_table(
 def word_tables(
     run: HeadsRecord, word: WordPlaces, sink: bool, title: str, most: int | None = None
 ) -> list[doc.Table]:
-    """Return a table of the largest weights from a word, and one of those to it, if there are any.
-
-    sink: whether to list the sink. title: of both, with ``{}`` for from or to. most: rows, or None.
-    """
+    """Return tables of the largest weights from a word and to it; ``title`` has ``{}`` for both."""
     least = 3 if most else 1
     return [
         links_table(run, links[:most], title.format(way), sink, least)
@@ -118,7 +108,6 @@ def _agreed_table(report: HeadsReport, links: Sequence[WordLink], heads: int) ->
 def links_of(report: HeadsReport, count: int) -> doc.Table | None:
     """Return a table of the links between words that are least likely by chance, or None.
 
-    count: how many links.
     If the text is too long to test, those furthest above the head's control are listed; of chosen
     heads, and with the sink, the strongest. None means that no link of the chosen heads is above
     its control, or that the weights are random, so that no link means anything.
@@ -139,11 +128,7 @@ def links_of(report: HeadsReport, count: int) -> doc.Table | None:
 
 
 def pairs_table(run: HeadsRecord, count: int, sink: bool = False) -> doc.Table:
-    """Return a table of each head's strongest token pairs, query → key, with their weights.
-
-    See ``head_links``. count: how many pairs for each head. sink: True includes the sink's keys.
-    A token that occurs several times is shown with its index.
-    """
+    """Return a table of each head's strongest token pairs, a repeated token with its index."""
     queries, keys = link_names(run.record, _LONGEST_IN_TABLES, words=False)
     rows = []
     for place in run.places:
@@ -158,10 +143,7 @@ def pairs_table(run: HeadsRecord, count: int, sink: bool = False) -> doc.Table:
 
 
 def pair_table(run: HeadsRecord, pair: PairLinks, least: int = 0) -> doc.Table:
-    """Return a table of a word pair's links, with a row for each head and direction.
-
-    least: how many rows a short screen must show.
-    """
+    """Return a table of a word pair's links, with a row for each head and direction."""
     chance = f"mean over {pair.draws} texts with the other {pair.moved} tokens shuffled"
     asked = "here: do the other words matter? without --pair: is a link above its control?"
     return doc.table(
@@ -185,22 +167,14 @@ def pair_table(run: HeadsRecord, pair: PairLinks, least: int = 0) -> doc.Table:
 
 
 def named_word(tokens: Tokens, word: Word) -> str:
-    """Return a word in quotes with the number of its first token, and where else it occurs.
-
-    tokens: of the text.
-    """
+    """Return a word in quotes with the number of its first token, and where else it occurs."""
     named = numbered(f"“{word_label([word_text(tokens, word.span)])}”", word.span.start)
     also = f", also at {', '.join(map(str, word.elsewhere))}" if word.elsewhere else ""
     return f"{named}{also}"
 
 
 def word_maps(run: HeadsRecord, word: WordPlaces, values: bool) -> doc.Maps:
-    """Return two maps with a row for each head: the word as a query, and the word as a key.
-
-    word: its positions among the queries and the keys. values: True writes the weights into the
-        cells.
-    In cross attention a word may be on one axis only; the other map is left out.
-    """
+    """Return two maps with a row for each head: the word as a query, and the word as a key."""
     record, maps = run.record, []
     names = tuple(run.name(layer, head) for layer, head, _ in record)
     heads = Tokens((0,) * len(names), names, (False,) * len(names))
@@ -217,10 +191,7 @@ def word_maps(run: HeadsRecord, word: WordPlaces, values: bool) -> doc.Maps:
 
 
 def head_arcs(run: HeadsRecord, layer: int, head: int, sink: bool = False) -> Arcs | None:
-    """Return arcs from each word to the one that a head attends to most; None for cross attention.
-
-    layer, head: of the head. sink: True includes the attention sink as a word.
-    """
+    """Return arcs from each word to the one a head attends to most; None in cross attention."""
     record = run.record
     if record.kind == "cross":
         return None

@@ -140,10 +140,7 @@ def measures(heads: Sequence[PageHead]) -> list[PageMeasure]:
 def with_effects(
     capture: PageCapture, effects: Mapping[tuple[int, int], float], unit: str = ""
 ) -> tuple[PageCapture, PageMeasure]:
-    """Return the capture with the effect of ablating each head, and a measure to sort by it.
-
-    effects: by (layer, head). unit: of the effects.
-    """
+    """Return the capture with the effect of ablating each head, and a measure to sort by it."""
     measure = PageMeasure("ablation", "effect of ablation", unit, signed=True)
     heads = [
         replace(each, values={**each.values, measure.key: effects.get((each.layer, each.head))})

@@ -34,7 +34,7 @@ _NAMED = 6
 class ModuleChoice:
     """The user's choice of what to show of a module's attention.
 
-    layer: numbers, or the names of modules, in which ``*`` stands for anything. head: as typed.
+    layer: numbers, or the names of modules, in which ``*`` stands for anything.
     kind: of the attention; by default the kind of the first call. text: the index in the batch.
     tokens, key_tokens: the tokens of queries and keys; by default token ids, or indices.
     """
@@ -57,10 +57,7 @@ class ModuleChoice:
 
 @dataclass(frozen=True)
 class ModuleMaps:
-    """The maps of a module's heads, and for each (layer, head) how ``run_without`` names it.
-
-    info: the facts of the module, without notes on the one text of the maps.
-    """
+    """The maps of a module's heads, and for each (layer, head) how ``run_without`` names it."""
 
     maps: HeadMaps
     info: ModelInfo

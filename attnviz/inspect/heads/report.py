@@ -101,10 +101,7 @@ def chosen_heads(
 
 
 def one_head(report: HeadsRecord, head: HeadChoice) -> tuple[int, int]:
-    """Return the (layer, head) of the one head that ``head`` names, such as ``L1H2``.
-
-    Raises UsageError if it names none or several.
-    """
+    """Return the (layer, head) of the one head that ``head`` names; UsageError if it is not one."""
     chosen = chosen_heads(report, (head,), None)
     if len(chosen) != 1:
         raise UsageError(
@@ -117,7 +114,6 @@ def one_head(report: HeadsRecord, head: HeadChoice) -> tuple[int, int]:
 class HeadsView(NamedTuple):
     """The options of how a report is shown, with a requested word or word pair.
 
-    values: whether the weights are written into the cells.
     top: how many of the strongest token pairs of each head are listed, or None.
     words: for each run the requested word among the queries and the keys; empty if no word.
     pairs: for each run the heads that link two words; empty if not requested.
@@ -139,7 +135,6 @@ class HeadsReport(Report):
         score.
     moved: for each report, the share of attention that each head (layer, head) has on other keys
         than in the first one, in [0, 1]; None for the first, and if the texts differ.
-    view: the options of what is shown.
     before: each run with every head, if heads are ablated and a page shows both; else empty.
     """
 
@@ -269,8 +264,8 @@ def plot_head(
 ) -> Axes:
     """Draw the map of one head on Matplotlib's axes, and return them.
 
-    head: None if the report has one head only. palette: as of reports. limit: the weight with the
-        last colour. ax: None makes a new figure. Raises UsageError if not one head is named.
+    head: None if the report has one head only. limit: the weight with the last colour. ax: None
+        makes a new figure. Raises UsageError if not one head is named.
     """
     from attnviz.draw.drawing_plot import draw_matrix
     from attnviz.draw.labels import visible
@@ -290,10 +285,7 @@ def padding_of(record: AttentionRecord) -> Bools | None:
 
 
 def compare_heads(reports: Sequence[HeadsRecord]) -> HeadsReport:
-    """Return the runs side by side, with the share of attention that each head moved.
-
-    It is the total variation distance: the mean over queries of ½ Σⱼ |A[i, j] − B[i, j]|.
-    """
+    """Return runs side by side and what each head moved: mean over queries of ½ Σⱼ"""
     first, *others = reports
     moved: list[dict[tuple[int, int], float] | None] = [None]
     for run in others:
@@ -308,10 +300,7 @@ def compare_heads(reports: Sequence[HeadsRecord]) -> HeadsReport:
 
 
 def only(run: HeadsRecord, chosen: Iterable[tuple[int, int]]) -> HeadsRecord:
-    """Return the record limited to some heads, as if only they had been requested.
-
-    chosen: the (layer, head) of each.
-    """
+    """Return the record limited to some heads, as if only they had been requested."""
     kept, layers = frozenset(chosen), []
     for layer in run.record.layers:
         places = [at for at, head in enumerate(layer.heads) if (layer.layer, head) in kept]
@@ -332,7 +321,7 @@ def kept_vectors(run: HeadsRecord, heads: Sequence[HeadScores]) -> dict[str, NDA
     """Return by name the vectors behind a run's weights; empty if they were not requested.
 
     They are ``value_norms`` (head, key); ``queries`` and ``keys`` (head, token, d), and
-    ``query_key_factor``, that of their product. heads: those of the arrays, in their order.
+    ``query_key_factor``, that of their product.
     """
     if (vectors := run.vectors) is None:
         return {}
@@ -373,8 +362,7 @@ class LongHead(NamedTuple):
 class LongHeads(Provenance, Report):
     """The attention of heads over a long text, pooled.
 
-    model, kind, causal, tokens: what was read. heads: those that were read, in order. bucket: the
-        tokens that a cell of ``pooled`` stands for, on both axes.
+    bucket: the tokens that a cell of ``pooled`` stands for, on both axes.
     regions: the attention between the regions of the text; None without regions.
     part: the queries and keys that are shown in full; None without. word: the one whose rows are
         shown; None without. sorted_by: the measure by which heads are ordered, largest first.

@@ -98,8 +98,8 @@ _ROUNDING = 0.02
 def read_heads(content: bytes, name: str) -> HeadsReport:
     """Return the runs in a file that ``attnviz heads --save`` wrote, in any of its formats.
 
-    content: the whole file. name: of the file, for messages. In the result, layers and heads are
-        named from 0. Raises LoadError, in one line, if it is damaged or has other content.
+    In the result, layers and heads are named from 0. Raises LoadError, in one line, if it is
+    damaged or has other content.
     """
     with damaged(name, "save it again"):
         facts, arrays = _opened(content, name)
@@ -262,8 +262,7 @@ def _layers(
 ) -> tuple[LayerWeights, ...]:
     """Return the attention weights by layer; raise ValueError for some that no softmax gives.
 
-    sizes: how many layers the model has, and heads in each. whole: whether the sink is among the
-    weights. NaN is allowed only if it was left out, or if the head has no label.
+    NaN is allowed only if it was left out, or if the head has no label.
     """
     for entry, one in zip(scores, weights, strict=True):
         known = np.nan_to_num(one, nan=0.0, posinf=-1.0)
@@ -350,10 +349,7 @@ def _scores(entry: Mapping[str, Any]) -> HeadScores:
 
 
 def _read_tokens(texts: Any, ids: Any, special: Collection[int]) -> Tokens:
-    """Return tokens from a file; ones at the indices ``special`` or like ``<bos>`` are special.
-
-    texts, ids: of each token, from a file.
-    """
+    """Return tokens from a file; ones at the indices ``special`` or like ``<bos>`` are special."""
     if not texts or not fits(texts, list[str]) or not fits(ids, list[int]):
         raise ValueError("expected tokens as a list of texts, and their ids as whole numbers")
     known = tuple(texts)
@@ -404,11 +400,7 @@ def _weights(
 
 
 def _captured(facts: Mapping[str, Any], arrays: Arrays, name: str) -> HeadsReport:
-    """Return the heads of a capture. name: of the file, for messages.
-
-    facts: the JSON object ``capture``. arrays: by name, see ``_TENSOR``. Raises LoadError, or what
-    ``reading.damaged`` knows, if they do not fit together.
-    """
+    """Return the heads of a capture."""
     unknown = [visible(key) for key in facts if key not in _FACTS]
     if unknown:
         raise LoadError(f"{name}: {unknown[0]!r} is no fact of {_CAPTURE}: see attnviz docs heads")

@@ -58,10 +58,7 @@ _SOURCES = {"card": "model card", "patterns": "attnviz patterns, {date}", "text"
 
 
 class LabelCount(NamedTuple):
-    """The number of heads that have the same label or description.
-
-    what, place: the label and the (layer, head) of the one with the highest score. heads: how many.
-    """
+    """How many heads have a label or description, and the one with the highest score."""
 
     what: HeadLabel
     heads: int
@@ -86,10 +83,7 @@ def counts(run: HeadsRecord) -> list[LabelCount]:
 
 
 def finding(report: HeadsReport) -> str:
-    """Return the most important result in one or two sentences, at most two lines of 80 characters.
-
-    The sentences are about a requested word or word pair, if any.
-    """
+    """Return the most important result in one or two sentences, at most two lines of 80 columns."""
     run, view = report.first, report.view
     if view.pairs or view.words:
         asked = view.pairs[0] if view.pairs else view.words[0]
@@ -383,10 +377,7 @@ def variant_names(records: Sequence[AttentionRecord]) -> tuple[list[str], list[l
 
 
 def run_names(report: HeadsReport) -> tuple[list[str], list[list[str]]]:
-    """Return the names that all runs share, and those of each run, as ``variant_names`` does.
-
-    Runs over several texts are named by the beginnings of the texts.
-    """
+    """Return the names that all runs share, and those of each run, as ``variant_names`` does."""
     if not report.of_texts:
         return variant_names([run.record for run in report.reports])
     shared, _ = variant_names([report.first.record])

@@ -59,10 +59,7 @@ class Mean:
         return not self.unclear and self.adjusted is not None and self.adjusted <= _SIGNIFICANT
 
     def times(self, factor: float) -> Mean:
-        """Return the mean, its interval and all other fields multiplied by ``factor``.
-
-        For example 100 gives percent.
-        """
+        """Return the mean, its interval and all other fields multiplied by ``factor``."""
         ends, base, error = self.interval, self.base_rate, self.error
         return replace(
             self,
@@ -79,13 +76,7 @@ NOT_MEASURED = Mean()
 def p_values(
     values: NDArray[np.floating], seed: int, known: NDArray[np.floating] | None = None
 ) -> list[float | None]:
-    """Test whether each mean over texts is 0; return the p-values, adjusted for their number.
-
-    Each is None for fewer than five texts. See ``measures.bootstrap.adjusted_p``.
-
-    values: (text, change), the changes of one family. seed: of the bootstrap. known: see
-        ``bootstrap_interval``.
-    """
+    """Return the adjusted p-value of each mean over texts, (text, change); None for under five."""
     if len(values) < LEAST_TEXTS:
         return [None] * values.shape[1]
     return list(adjusted_p(values, seed, known).tolist())
@@ -101,7 +92,7 @@ def place_name(place: Place, letters: str, base: int) -> str:
     """Return the name of a head or layer, such as ``L2H5`` or ``L2KV1``; without letters ``L2``.
 
     place: (layer, head), (layer, key/value head) or (layer, 0). letters: such as ``H``, between
-    both numbers. base: the number of the first layer and head, 0 or 1.
+    both numbers.
     """
     layer = f"L{place[0] + base}"
     return f"{layer}{letters}{place[1] + base}" if letters else layer
@@ -119,9 +110,7 @@ def effect_grid(
 ) -> doc.HeadGrid:
     """Return a grid with a cell for each effect; grey if its confidence interval includes zero.
 
-    means: the effects by (layer, column); values that are not finite have no cell. scale: the
-    number format. title: of the grid. column: returns the name of a column. base: the number of
-    the first layer, 0 or 1.
+    means: the effects by (layer, column); values that are not finite have no cell.
     blank: further cells, without a value. bar: the colour bar; None to leave it out.
     """
     known = {place: mean for place, mean in means.items() if math.isfinite(mean.value)}
@@ -147,10 +136,9 @@ def effect_table(
 ) -> doc.Table:
     """Return a table with a row for each effect: bar, value, interval, further columns.
 
-    title: over the table. entries: of the rows. columns: the column of the value, then those after
-        the interval; a column without any filled cell is left out. scale: the number format. name,
-        mean: return the name and the effect of an entry. Rows whose interval includes zero are
-        grey.
+    columns: the column of the value, then those after the interval; a column without any filled
+        cell is left out. name, mean: return the name and the effect of an entry. Rows whose
+        interval includes zero are grey.
     """
     means = [mean(entry) for entry in entries]
     doubt = ("95% interval", [interval_text(own.interval, scale) for own in means])
@@ -166,20 +154,14 @@ def effect_table(
 
 
 def number(value: float | None, scale: NumberScale) -> str:
-    """Return a number as a string; empty for None or NaN, which were not measured.
-
-    scale: the number format.
-    """
+    """Return a number as a string; empty for None or NaN, which were not measured."""
     return "" if value is None or math.isnan(value) else scale.text(value)
 
 
 def base_rates(
     title: str, mean: Callable[[Entry], Mean], scale: NumberScale
 ) -> doc.ColumnOf[Entry]:
-    """Return the table column of the base rates, under a title.
-
-    mean: returns the effect of an entry. scale: the number format.
-    """
+    """Return the table column of the base rates, under a title."""
     return doc.ColumnOf(title, lambda entry: number(mean(entry).base_rate, scale))
 
 
@@ -188,11 +170,7 @@ def label_column(
     head: Callable[[Entry], Place | None],
     write: Callable[[HeadLabel], str],
 ) -> doc.ColumnOf[Entry]:
-    """Return the table column of the labels of heads.
-
-    labels: by (layer, head). head: returns that of an entry; None stands for several heads. write:
-        returns the string for a label.
-    """
+    """Return the table column of the labels of heads."""
 
     def text(entry: Entry) -> str:
         place = head(entry)
@@ -203,9 +181,6 @@ def label_column(
 
 
 def incomplete(done: int, wanted: int, noun: str, changes: str) -> str:
-    """Return the clause with which the finding of an interrupted run begins.
-
-    done, wanted: how many texts or pairs, each called ``noun``. changes: such as ``ablations``.
-    """
+    """Return the clause with which the finding of an interrupted run begins."""
     share = f"{done} of {counted(wanted, noun)}" if wanted > 1 else f"a part of the {changes}"
     return f"Incomplete, {share}. "

@@ -166,10 +166,7 @@ def _against(clean: Tokens, corrupt: Tokens, begin: int, end: int) -> str:
 
 
 def decoder_text(model: Model, text: str | None) -> Tokens | None:
-    """Return the decoder's first tokens: its start token and ``text``, if given.
-
-    Returns None for a model with one stack; raises UsageError if it was given a text.
-    """
+    """Return the decoder's first tokens, None for one stack; UsageError if that has a text."""
     if not isinstance(model, TwoStackModel) or "decoder" not in model.kinds:
         if text is not None:
             raise no_decoder(model)
@@ -192,8 +189,7 @@ def pair_study(
 ) -> PromptStudy[TokenPair, Prompts]:
     """Return the study of prompt pairs: each tokenized once, those that do not fit left out.
 
-    align: see ``encode_pair``. target: the decoder's text so far. copies: whether a pair that is
-        given twice stays twice.
+    copies: whether a pair that is given twice stays twice.
     Raises UsageError if no pair fits the model.
     """
     decoder = decoder_text(model, target)
@@ -229,7 +225,6 @@ def control_pairs(
 ) -> ControlPairs:
     """Return an unrelated prompt pair for each pair, or ``draws`` of them for a single one.
 
-    pairs: those that are measured. seed: of the draws.
     A control is the pair with its source, the clean prompt for ``denoise`` and the corrupt one for
     ``noise``, replaced by that of another pair of equal length that differs at all changed tokens;
     without such a pair, the changed tokens are drawn at random from the vocabulary.

@@ -39,11 +39,7 @@ class Prompts(NamedTuple):
 
 
 class PromptPairs(NamedTuple):
-    """The prompt pairs of a run, with their source.
-
-    prompts: at least one pair. source: a description of where they come from; empty if they were
-        typed.
-    """
+    """The prompt pairs of a run, with their source, which is empty if they were typed."""
 
     prompts: tuple[Prompts, ...]
     source: str = ""
@@ -102,8 +98,7 @@ def read_pairs(
 ) -> PromptPairs:
     """Return the prompt pairs: ``clean`` and ``corrupt``, those in ``file``, or built-in ones.
 
-    clean, corrupt: the prompts that were typed, None if not. file: the value of ``--pairs``.
-    second: the text to join to both prompts, or None. chat: whether each prompt is a chat.
+    chat: whether each prompt is a chat.
     Raises UsageError if two sources are given or a prompt is missing, LoadError as ``read_rows``.
     """
     if chat:
@@ -150,7 +145,7 @@ def picture_pair(clean: str | None, corrupt: str | None, images: Sequence[Any]) 
     first, second = given
     if isinstance(first, str) and first == second and corrupt in (None, clean):
         raise UsageError(f"both pictures are {first!r}: give two different ones")
-    from attnviz.models.picture_texts import picture_prompt
+    from attnviz.models.pictures import picture_prompt
 
     pair = Prompts(picture_prompt(clean, first), picture_prompt(corrupt or clean, second))
     return PromptPairs((pair,))

@@ -53,10 +53,7 @@ class Series(ABC, Generic[S]):
 
     @abstractmethod
     def measure(self, missing: Mapping[int, Sequence[int]]) -> Iterator[tuple[int, S]]:
-        """Measure the changes that each text misses; yield each piece with the index of its text.
-
-        missing: by the index of the text, the indices of its missing changes.
-        """
+        """Measure what each text misses; yield each piece with the index of its text."""
 
     def cost(self, text: int) -> float:
         """Return the cost of one change of a text, in the unit of the progress. text: its index."""
@@ -68,11 +65,7 @@ class Series(ABC, Generic[S]):
 
     @abstractmethod
     def rebuild(self, text: int, changes: tuple[int, ...], metrics: Metrics, kept: Any) -> S:
-        """Return a piece made from the facts in the resume file; a ValueError means damage.
-
-        text: its index. changes: the indices of the piece's changes. metrics: their values by name.
-        kept: the result of ``details`` when the piece was stored.
-        """
+        """Return a piece made from the facts in the resume file; a ValueError means damage."""
 
     def changes(self, piece: S) -> tuple[int, ...]:
         """Return the indices of the changes that a piece has measured."""
@@ -132,10 +125,7 @@ class Series(ABC, Generic[S]):
 
 
 class Study(ABC):
-    """Measures the request of one command; all finished pieces are stored, however the run ends.
-
-    file: the resume file. seconds: how long it took. complete: False if Ctrl-C interrupted it.
-    """
+    """Measures the request of one command; ``complete`` is False if Ctrl-C interrupted it."""
 
     def __init__(self, file: ResumeFile | None) -> None:
         self.file, self.seconds, self.complete = file, 0.0, True
@@ -150,10 +140,7 @@ class Study(ABC):
         """Return whether too little was measured for any report."""
 
     def measure(self, watch: Watch) -> None:
-        """Measure all series to the end, or until Ctrl-C.
-
-        watch: is given the progress. Raises KeyboardInterrupt if nothing was measured until then.
-        """
+        """Measure all series to the end or until Ctrl-C; KeyboardInterrupt if that left nothing."""
         start = time.monotonic()
         try:
             self.run(watch)

@@ -15,8 +15,8 @@ from attnviz.draw.values import (
     npz_file,
     table_of,
 )
-from attnviz.engine.answers import START_END
 from attnviz.engine.attribution.lens import BlockReading, HeadReading, LensReading
+from attnviz.engine.likely import START_END
 from attnviz.records import HeadKey, HeadLabel, Input, ModelInfo, Provenance
 
 if TYPE_CHECKING:  # a screen starts without what writes files

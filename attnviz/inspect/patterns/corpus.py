@@ -6,11 +6,12 @@ and the sum of squares alone. Labels follow the rule of the built-in probes.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 
@@ -23,7 +24,6 @@ from attnviz.engine.observer import notes_of_runs
 from attnviz.engine.probing import Probing, open_probing
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
-from attnviz.forms import MANY, SIGNED, TWIN, Arrays, Form, Numbers
 from attnviz.inspect.patterns.measure import Place, TextScores, measure
 from attnviz.inspect.patterns.probes import FEWEST, OWN, SCORES_OF, UNREAD, ProbeText
 from attnviz.inspect.patterns.report import PatternReport, PatternScores, Probe
@@ -34,7 +34,7 @@ from attnviz.measures.exact_sums import Integers, known_exact, mean, total, vari
 from attnviz.measures.labels import least_strength
 from attnviz.measures.registry import DESCRIBED, LABELS, View, find_label
 from attnviz.measures.rows import Conditions
-from attnviz.mergeable import UNUSUAL, CorpusRecord, Tallies, recorded
+from attnviz.mergeable import UNUSUAL, CorpusRecord, Form, Tallies, recorded
 from attnviz.models.model import Model, model_identity
 from attnviz.progress import UNWATCHED, Watch
 from attnviz.reading import WHOLE
@@ -46,43 +46,33 @@ CORPUS = "corpus"
 
 _SCORES = tuple(SCORES_OF[OWN])
 
+TWIN = "random."
+"""What the names of the numbers of a random baseline begin with."""
 
-def _check(facts: Any, arrays: Arrays, *others: Any) -> None:
-    """Raise ValueError for texts of lengths that do not go together."""
-    if number := arrays.get("sums.texts", 0):
-        short, long = -arrays["most.shortest"], arrays["most.longest"]
-        if not FEWEST <= short <= long:
-            raise ValueError(f"most.shortest is {short:,} tokens, most.longest {long:,}")
-        if not number * short <= arrays["sums.tokens"] <= number * long:
-            raise ValueError(f"sums.tokens are not those of {number:,} texts")
 
+def _twins(names: str) -> str:
+    """Return the names of the same arrays of the random baseline."""
+    return re.sub(r"(^| )(most\.)?", rf"\1\2{TWIN}", names)
+
+
+_OF_HEADS = {
+    "head": "lost",
+    "head pair": "most.places",
+    "head exact": "delimiter.",
+    "score head": "measured based agreeing",
+    "score head exact": "scores squares base reach",
+    "described head": "told",
+    "described head exact": "described",
+}
 
 FORM = Form(
     {"kind": Kind, "causal": bool, "view": View, "ranked": bool, "control": WHOLE | None}
-    | {
-        "watch": Annotated[str, (*LABELS,)] | None,
-        "top": WHOLE | None,
-        "seed": WHOLE,
+    | {"watch": Annotated[str, (*LABELS,)] | None, "top": WHOLE | None, "seed": WHOLE},
+    lambda facts: {"pair": 2, "score": len(_SCORES), "described": len(DESCRIBED)},
+    {
+        "": f"short noted tokens unknown texts {TWIN}texts most.longest most.shortest",
+        **{axes: f"{names} {_twins(names)}" for axes, names in _OF_HEADS.items()},
     },
-    lambda facts: {"score": _SCORES, "described": DESCRIBED},
-    (
-        Numbers("short noted"),
-        Numbers("tokens", term=MANY),
-        Numbers("texts random.texts unknown", needed=False),
-        Numbers("most.longest", terms="texts", term=MANY),
-        Numbers("most.shortest", terms="texts", term=(-MANY[1], 0)),
-        Numbers("lost", "head", "texts"),
-        Numbers("delimiter.", "head", "texts", SIGNED, exact=True),
-        Numbers("most.places", "head 2", "texts", MANY),
-        Numbers("measured", "score head", "texts"),
-        Numbers("based agreeing", "score head", "measured"),
-        Numbers("scores reach", "score head", "measured", exact=True),
-        Numbers("squares", "score head", "measured", exact=True, roots="scores"),
-        Numbers("base", "score head", "based", exact=True),
-        Numbers("told", "described head", "texts"),
-        Numbers("described", "described head", "told", exact=True),
-    ),
-    _check,
 )
 """What the record of a shard may hold; see ``tallies_of``."""
 
@@ -97,9 +87,8 @@ def patterns_over(
 ) -> PatternReport:
     """Measure every head's pattern scores over the shard's texts of a corpus; label each head.
 
-    file: where the record of the shard is kept; see ``mergeable.recorded``.
-    advance: is given the progress. The report has the record, which adds up with those of the other
-        shards. A text of too few tokens for a score is left out.
+    The report has the record, which adds up with those of the other shards. A text of too few
+    tokens for a score is left out.
     Raises UsageError for options that do not fit the model, LoadError for a text that cannot be
     read, UnsupportedError if the attention cannot be observed.
     """
@@ -250,10 +239,7 @@ def report_of(record: CorpusRecord) -> PatternReport:
 
 
 def _scores(sums: Mapping[str, Integers], places: Integers) -> dict[Place, PatternScores]:
-    """Return each head's scores without a label, by (layer, head).
-
-    sums: those of ``tallies_of``. places: the layer and head of each column.
-    """
+    """Return each head's scores without a label, by (layer, head)."""
     measured, based, told = sums["measured"], sums["based"], sums["told"]
     scores, base = mean(sums["scores"], measured), mean(sums["base"], based)
     reach, described = mean(sums["reach"], measured), mean(sums["described"], told)

@@ -29,7 +29,7 @@ from attnviz.measures.rows import (
     summed,
 )
 from attnviz.measures.rows import on_host as rows_on_host
-from attnviz.measures.uniform import even_weights, norm_weighted, rescaled
+from attnviz.measures.sinks import even_weights, norm_weighted, rescaled
 from attnviz.records import Bools, Kind, Tokens
 
 Array = NDArray[np.float64]
@@ -88,9 +88,9 @@ def joined(parts: Sequence[TextScores], lost: Iterable[Place]) -> TextScores:
 def in_view(view: View, weights: Weights, norms: Weights | None) -> Weights:
     """Return attention weights (head, rows, keys) after a weight transform.
 
-    Rows sum to one, or are zero. view: the transform. norms: (head, key), the norm of each key's
-    value; only ``norm-weighted`` needs them. A row is zero in ``without-first`` if it attends to
-    the first key alone.
+    Rows sum to one, or are zero. norms: (head, key), the norm of each key's value; only
+    ``norm-weighted`` needs them. A row is zero in ``without-first`` if it attends to the first key
+    alone.
     """
     if view == "raw":
         return weights
@@ -156,7 +156,6 @@ class LayerSums:
     of attention rows, in any order; only one of them is in memory, and in the end the scores equal
     the measures of the whole matrix.
     evens: a cache of uniform attention's scores, shared by the layers of one text.
-    names: of the measures; None for all that can be measured.
     """
 
     def __init__(
@@ -169,10 +168,7 @@ class LayerSums:
         self._kinds, self._marked = text.marks
 
     def add(self, weights: Weights, start: int, mask: Bools | None = None) -> None:
-        """Add a block of attention weights (head, rows, keys).
-
-        start: its first query. mask: see ``RowBlock``.
-        """
+        """Add a block of attention weights (head, rows, keys)."""
         block = RowBlock(self._text, weights, start, mask)
         key = object() if mask is not None else (start, *weights.shape[-2:])
         if key not in self._evens:
@@ -184,11 +180,7 @@ class LayerSums:
     def add_sums(
         self, layer: ReducedLayer, heads: Sequence[int], buckets: int | None = None
     ) -> Bools:
-        """Add all rows of a layer to the sums of this text; return which heads are no numbers.
-
-        layer: of which a backend computes sums. heads: the indices of those to measure. buckets:
-            see ``ReducedLayer.reduced``.
-        """
+        """Add all rows of a layer to the sums of this text; return which heads are no numbers."""
         key = layer.first.tobytes() + layer.past.tobytes()
         if key not in self._evens:
             even = EvenRows(self._text, layer.first, layer.past)
@@ -299,8 +291,8 @@ def measure(
 ) -> tuple[TextScores, ...]:
     """Run the model over every text; return the pattern scores, in the order of ``texts``.
 
-    probing: runs the model. attention: its kind, and whether it is causal. heads: those to score in
-        each layer; None scores all. work: is told the number of query–key pairs done.
+    heads: those to score in each layer; None scores all. work: is told the number of query–key
+        pairs done.
     reduce: how running text is read; annotated sentences are read whole. beside: returns what else
         is measured of a text, which is then read whole, too.
     Raises UsageError if this attention or view cannot be read so.
@@ -437,10 +429,7 @@ class _Scoring:
         return self._kept[layer]
 
     def _score_waiting(self) -> None:
-        """Score the whole matrices that wait, all layers of a text as if they were one.
-
-        Most of the time of a short text is that of the calls, not of its numbers.
-        """
+        """Score the whole matrices that wait, all layers of a text as if they were one."""
         for text, by_layer in self._waiting.items():
             self._parts[text].append(self._whole(text, by_layer, None))
         self._waiting, self._cells = {}, 0

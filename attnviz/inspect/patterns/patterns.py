@@ -36,9 +36,8 @@ Sentences = Sequence[AnnotatedSentence] | None
 def read_sentences(request: PatternsRequest, text: str | None) -> Sentences:
     """Return the annotated sentences of the request's files; called before a model is loaded.
 
-    text: the user's text, used in place of the built-in probes, or None. Raises LoadError if a file
-        cannot be read, UsageError if the watched label is unknown or a target is given without a
-        text.
+    Raises LoadError if a file cannot be read, UsageError if the watched label is unknown or a
+    target is given without a text.
     """
     if request.target is not None and text is None:
         raise UsageError("--target is the decoder's text of one text: give TEXT or --file")
@@ -51,12 +50,7 @@ def read_sentences(request: PatternsRequest, text: str | None) -> Sentences:
 def work(
     text: str | TextCorpus | None, request: PatternsRequest, sentences: Sentences = None
 ) -> Work:
-    """Return the planned work over the texts, from which the loader chooses NumPy or torch.
-
-    Torch alone sums attention, and draws the random weights of a checkpoint. text: the user's text
-    or corpus, used in place of the built-in probes, or None. sentences: the result of
-    ``read_sentences``.
-    """
+    """Return the planned work over the texts, from which the loader chooses NumPy or torch."""
     if request.reduce == "fused":
         return ON_TORCH
     drawn = bool(request.control)
@@ -76,9 +70,8 @@ def patterns(
 ) -> PatternReport:
     """Measure every head's pattern scores over a text or the built-in probes; label each head.
 
-    text: the user's text, used in place of the built-in probes, or None. sentences: see
-        ``read_sentences``. file: where the text comes from, if it was not typed.
-    advance: called with the share of the work that is done.
+    text: the user's text, used in place of the built-in probes, or None. file: where the text comes
+        from, if it was not typed.
     Labels from the usual probes are stored for later runs; see ``engine.known_labels``.
     Raises UsageError if a text is too short or a choice does not fit the model, UnsupportedError if
     its attention, or values that a weight transform needs, cannot be observed.
@@ -127,10 +120,7 @@ def patterns(
 
 
 def keep_labels(model: Model, report: PatternReport) -> list[str]:
-    """Store the labels of a model's heads, for later use by ``heads`` and ``ablate``.
-
-    Returns a note for the reader if the user's cache cannot be written.
-    """
+    """Store the labels of a model's heads for later use; return a note if that is not possible."""
     place = label_file(model, report.kind)
     if place is None or report.model.not_finite:
         return []

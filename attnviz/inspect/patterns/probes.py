@@ -15,7 +15,7 @@ from attnviz.inspect.patterns.relations import AnnotatedSentence, WordView, ship
 from attnviz.inspect.patterns.report import Probe
 from attnviz.measures.registry import DESCRIBED, of_family
 from attnviz.models.work import about_tokens
-from attnviz.records import Input, Tokens
+from attnviz.records import Input
 from attnviz.texts import natural_texts
 
 NATURAL = "natural text"
@@ -60,11 +60,7 @@ FEWEST = 4
 
 @dataclass(frozen=True, eq=False)
 class ProbeText:
-    """One text over which pattern scores are measured.
-
-    probe: the name of its set, such as ``natural text``. passage: its tokens.
-    seed: of a random text. words: of an annotated sentence.
-    """
+    """One text over which pattern scores are measured, of a set such as ``natural text``."""
 
     probe: str
     passage: Input
@@ -91,9 +87,7 @@ def probe_texts(
 ) -> tuple[tuple[ProbeText, ...], tuple[str, ...]]:
     """Return every text to run, and for each text that cannot be run a sentence with the reason.
 
-    probing: prepares texts for the model. text: the user's own, which is run in place of natural
-        text and random tokens; None for these.
-    sentences: annotated ones, for the grammatical relations. seeds: of the random tokens.
+    text: the user's own, which is run in place of natural text and random tokens; None for these.
     Raises UsageError if a text is too short for any score.
     """
     if text is None:
@@ -113,10 +107,7 @@ def probe_texts(
 
 
 def probe_tokens(text: str | None, sentences: Sequence[AnnotatedSentence] | None) -> int:
-    """Return about how many tokens the model runs on, estimated without its tokenizer.
-
-    text: the user's own, or None. sentences: annotated ones, in place of those that ship.
-    """
+    """Return about how many tokens the model runs on, estimated without its tokenizer."""
     texts = natural_texts() if text is None else (text, text)  # a second time for its labels
     if sentences is None:
         sentences = shipped_sentences() if text is None else ()
@@ -163,10 +154,8 @@ def _annotated(
     return found, tuple(skipped)
 
 
-@lru_cache(256)
-def _word_view(sentence: AnnotatedSentence, tokens: Tokens, causal: bool) -> WordView:
-    """Return the words of a sentence; a comparison of two models often asks for them twice."""
-    return WordView(sentence, tokens, causal)
+_word_view = lru_cache(256)(WordView)
+"""Returns the words of a sentence; a comparison of two models often asks for them twice."""
 
 
 def batches(texts: Sequence[ProbeText], tokens: int) -> list[list[ProbeText]]:
@@ -189,10 +178,7 @@ def described(
     relations: tuple[str, ...],
     skipped: tuple[str, ...],
 ) -> tuple[Probe, ...]:
-    """Return the report's description of each probe, a set of texts.
-
-    relations: the annotated ones. skipped: a sentence for each annotated text that was left out.
-    """
+    """Return the report's description of each probe, a set of texts."""
     probes = []
     for name in dict.fromkeys(text.probe for text in texts):
         own = [text for text in texts if text.probe == name]

@@ -27,10 +27,7 @@ Hits = dict[int, NDArray[np.float64]]
 
 @dataclass(frozen=True)
 class WordPair:
-    """An annotated pair of words of a sentence with a grammatical relation.
-
-    relation: such as ``subject``. dependent, head: the indices of both words in the sentence.
-    """
+    """An annotated pair of words with a relation such as ``subject``: the indices of both."""
 
     relation: str
     dependent: int
@@ -41,9 +38,7 @@ class WordPair:
 class AnnotatedSentence:
     """A sentence in which a person has annotated pairs of related words.
 
-    text: the whole sentence.
     words: for each word the range of its characters in ``text``, without punctuation at its ends.
-    pairs: the related words. line: its number in the file, counted from 1.
     """
 
     text: str
@@ -85,10 +80,7 @@ def word_pieces(
 def _spans(
     tokens: Tokens, text: str, units: Callable[[str], Iterator[tuple[str, int]]]
 ) -> list[range] | None:
-    """Return the range of each token's characters in the text; None if tokens and text differ.
-
-    units: yields the characters to compare and their character offsets.
-    """
+    """Return the range of each token's characters in the text; None if tokens and text differ."""
     stream = list(units(text))
     joined = "".join(unit for unit, _ in stream)
     places = [place for _, place in stream] + [len(text)]

@@ -1,7 +1,4 @@
-"""The report of ``attnviz patterns``: each head's scores, base rates and label, and the texts.
-
-The scores are defined by ``measures``, relations between words by ``relations``.
-"""
+"""The report of ``attnviz patterns``: each head's scores, base rates and label, and the texts."""
 
 from __future__ import annotations
 
@@ -27,9 +24,8 @@ class Probe:
     """A set of texts over which pattern scores were measured, as described in the report.
 
     name: ``natural text``, ``random repeats``, ``random copies``, ``annotated sentences``, or
-        ``text`` for a person's own. texts: the number of texts.
+        ``text`` for a person's own.
     shortest, longest: their lengths in tokens. scores: the names of the scores that come from them.
-    seeds: of the random texts.
     pairs: by relation, the number of annotated word pairs that could be used.
     skipped: a sentence for each text that could not be used, with the reason.
     """
@@ -48,7 +44,6 @@ class Probe:
 class PatternScores:
     """The pattern scores of one head, its label and their statistics.
 
-    layer, head: of the head, from 0.
     label: the name of the score that stands out most, or None if no score reaches its threshold.
     scores: by name, in [0, 1], but ``rare`` and ``monotone`` in [-1, 1]; None if not measured, for
         the reason in ``PatternReport.not_measured``. base_rate: by name, the score without the
@@ -148,7 +143,6 @@ class Control:
 class PatternReport(Report, Provenance):
     """The report of ``attnviz patterns``: the pattern scores and labels of all heads.
 
-    model: the facts of the model. kind: the kind of attention.
     causal: whether a query sees no later key.
     view: the transform of the attention weights before scores are measured, such as ``raw``.
     heads: one entry for each head, layer by layer.
@@ -157,8 +151,7 @@ class PatternReport(Report, Provenance):
     not_measured: for each score that has no value at all, the reason in words.
     untestable: the base rate of each relation that no head could get as a label, because the best
         fixed offset finds it too often. control: the random baseline; None without one.
-    text: a person's own text; empty if the probes were used. file: of the text, or empty.
-    target: the decoder's text; None if there is none.
+    text: a person's own text; empty if the probes were used.
     labels_from: where the labels of a person's own text come from; ``none`` for those of probes.
     labels_date: when ``patterns`` stored them; empty for other sources.
     watch: the one label by which heads are ranked, or None. top: heads listed for a label; None:
@@ -211,7 +204,15 @@ class PatternReport(Report, Provenance):
             "watched": self.watch,
             "index_base": 0,
             "probes": [asdict(probe) for probe in self.probes],
-            "labels": {name: _label_facts(self, name) for name in self.labels},
+            "labels": {
+                name: {
+                    "letter": label_named(name).letter,
+                    "family": label_named(name).family,
+                    "threshold": least,
+                    "heads": len(self.labelled(name)),
+                }
+                for name, least in self.thresholds.items()
+            },
             "labels_from": None if self.labels_from == "none" else self.labels_from,
             "labels_date": self.labels_date or None,
             "not_measured": self.not_measured,
@@ -286,11 +287,7 @@ def score_entry(entry: PatternScores) -> dict[str, Any]:
 
 
 def read_scores(facts: Mapping[str, Any]) -> PatternScores:
-    """Return the label, the pattern scores and the intervals of one head from a saved file.
-
-    facts: its object as ``score_entry`` made it.
-    Raises KeyError, TypeError or ValueError for anything else.
-    """
+    """Return a head of a saved file; KeyError, TypeError or ValueError for anything else."""
 
     def numbers(given: Mapping[str, Any]) -> dict[str, float | None]:
         return {str(name): read_score(name, score) for name, score in given.items()}
@@ -307,12 +304,3 @@ def read_scores(facts: Mapping[str, Any]) -> PatternScores:
             if low is not None and high is not None
         },
     )
-
-
-def _label_facts(report: PatternReport, name: str) -> dict[str, Any]:
-    return {
-        "letter": label_named(name).letter,
-        "family": label_named(name).family,
-        "threshold": report.thresholds[name],
-        "heads": len(report.labelled(name)),
-    }

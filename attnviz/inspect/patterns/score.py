@@ -86,15 +86,12 @@ def score_patterns(
     text: a person's own, for the kinds ``decoder`` and ``cross`` with the decoder's; None for the
         probes that ship with the package: natural text, random repeated tokens and annotated
         English sentences.
-    kind: of the attention; None for the model's first.
     view: the transform of the attention weights before scores are measured.
     sentences: annotated ones, in place of those that ship with the package; added to ``text``.
     seeds: of the random tokens. control: the seed of a random baseline, a model with random
         parameters, whose scores a label must exceed as well; None without one.
     heads: the heads to score in each layer; None scores all.
-    progress: called with the share of the work that is done, in query–key pairs.
     no_known_labels: over a person's own text, ignore labels that were measured before.
-    reduce: how the attention is read.
     probing: the model opened for this kind of attention, if it already is.
 
     Raises UsageError if a text is too short or a choice does not fit the model, UnsupportedError if
@@ -173,8 +170,7 @@ def scored_report(
 ) -> PatternReport:
     """Return the report of the heads' scores: their strengths and labels.
 
-    info: of the model. attention: what was measured. found: the scores by (layer, head).
-    lost: the heads with weights that are not numbers. probes, notes: of the report.
+    found: the scores by (layer, head). lost: the heads with weights that are not numbers.
     control, twin: the seed of the random baseline and its scores; None and empty without one.
     said: the labels on a person's one text. own: whether a person gave the texts.
     relations, unscored: the annotated relations that were measured, and those that could not be.
@@ -264,10 +260,7 @@ def stacked(results: Sequence[TextScores], names: Sequence[str]) -> Stack:
 def summaries(
     texts: Sequence[ProbeText], results: Sequence[TextScores], relations: Sequence[str]
 ) -> dict[Place, PatternScores]:
-    """Return the pattern scores of each head by (layer, head), in that order, without a label.
-
-    results: the scores over each of ``texts``. relations: the names of the annotated ones.
-    """
+    """Return the pattern scores of each head by (layer, head), in that order, without a label."""
     heads = blank(sorted({place for result in results for place in result.places}))
     for probe in dict.fromkeys(text.probe for text in texts):
         own = [result for text, result in zip(texts, results, strict=True) if text.probe == probe]
@@ -358,8 +351,7 @@ def _mean(values: Sequence[float]) -> float | None:
 class _Rule(NamedTuple):
     """The rule by which a pattern score becomes the label of a head.
 
-    names: of the labels. threshold, deviations: see ``best_label``; heads with random parameters do
-        not reach them.
+    threshold, deviations: see ``best_label``; heads with random parameters do not reach them.
     said: the labels by ``one_text`` on a person's own text, which is too short for the threshold
         alone; None for the probes. Relations are annotated by hand and always use the threshold.
     """
@@ -370,10 +362,7 @@ class _Rule(NamedTuple):
     said: Mapping[Place, HeadLabel] | None = None
 
     def labelled(self, head: PatternScores, floors: Mapping[str, float]) -> PatternScores:
-        """Return the head with its label and what stands behind it.
-
-        floors: by score, the highest value of the random baseline's heads in the same layer.
-        """
+        """Return the head with its label and what stands behind it."""
         gains = strengths(self.names, head.scores, head.base_rate, floors)
         said = None if self.said is None else self.said.get(head.place)
         label = self._label(head, gains, said)
@@ -436,10 +425,7 @@ def _said(
     heads: Mapping[int, Container[int]] | None,
     known: KnownLabels | None,
 ) -> dict[Place, HeadLabel]:
-    """Return the label of each (layer, head) over the beginning of the text, sinks included.
-
-    heads: by layer, those to label. known: labels that were measured before.
-    """
+    """Return the label of each (layer, head) over the beginning of the text, sinks included."""
     target = None if given.target is None else given.target.cut(_READ)
     text = given.text.cut(_READ)
     record = capture(probing.model, text, kind=probing.kind, target=target, heads=heads)
@@ -471,10 +457,7 @@ def _notes(
 def _untestable(
     heads: Collection[PatternScores], relations: Sequence[str], deviations: float
 ) -> dict[str, float]:
-    """Return the base rates of the relations that not even a perfect head could get as a label.
-
-    deviations: how many standard deviations a label needs.
-    """
+    """Return the base rates of the relations that not even a perfect head could get as a label."""
     rates = {}
     for name in relations:
         bases = {head.base_rate.get(name): head.measured.get(name, 0) for head in heads}
@@ -486,11 +469,7 @@ def _untestable(
 def _not_measured(
     attention: Conditions, heads: Sequence[PatternScores], *, own: bool, relations: Sequence[str]
 ) -> dict[str, str]:
-    """Return the reason for each score that no head has, by name.
-
-    own: whether the user's own text was used. relations: annotated relations of which no word pair
-        could be tested.
-    """
+    """Return the reason for each score that no head has, by name."""
     names = dict.fromkeys(name for head in heads for name in head.scores)
     missing = [name for name in names if all(head.scores.get(name) is None for head in heads)]
     reasons = {name: _reason(name, attention, own) for name in missing}

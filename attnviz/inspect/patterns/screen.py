@@ -221,10 +221,7 @@ def _reason(report: PatternReport, name: str) -> str:
 
 
 def gaps(report: PatternReport, watch: str | None = None, *, brief: bool = False) -> list[str]:
-    """Return sentences on labels that cannot be tested or have no score, with the reasons.
-
-    watch: the one label that is shown, or None. brief: True returns only the most important ones.
-    """
+    """Return sentences on labels that cannot be tested or have no score, with the reasons."""
     if watch is not None:
         if not report.ranked(watch):
             return [f"not measured: {label_named(watch).said} ({_reason(report, watch)})"]
@@ -247,10 +244,7 @@ def gaps(report: PatternReport, watch: str | None = None, *, brief: bool = False
 
 
 def explanation(report: PatternReport, names: Sequence[str]) -> doc.Explanation:
-    """Return the glossary: on which texts scores were measured, and what labels mean.
-
-    names: the labels on the screen; those that most heads have are explained first.
-    """
+    """Return the glossary: on which texts scores were measured, and what labels mean."""
     labels = dict.fromkeys(name for name in (*found_labels(report), *names) if name in names)
     terms = [
         doc.Meaning((label.short, label.said), f"{label.meaning}.")
@@ -281,10 +275,7 @@ _AROUND = 5
 
 
 def _first(report: PatternReport, max_width: int, lines: int) -> list[doc.Group]:
-    """Return the overview and the best head of each label, or all heads by the watched label.
-
-    Both stand next to each other if they fit, else below each other, else the table stands alone.
-    """
+    """Return the overview and the best head of each label, or all heads by the watched label."""
     if (watch := report.watch) is not None and not report.ranked(watch):
         return []
     grid = label_grid(report) if watch is None else score_grid(report, watch)
@@ -371,10 +362,7 @@ def short(value: float | None) -> str:
 
 
 def interval(entry: PatternScores, name: str) -> str:
-    """Return the 95% confidence interval of a head's score as a string, such as ``.79–.90``.
-
-    name: of the score. Empty if it has none.
-    """
+    """Return a score's 95% confidence interval, such as ``.79–.90``; empty if it has none."""
     return "–".join(map(short, entry.intervals.get(name, ())))
 
 
@@ -393,10 +381,7 @@ _TICKS = [(0.0, "0"), (0.25, ".25"), (0.5, ".50"), (0.75, ".75"), (1.0, "1")]
 
 
 def label_tint(name: str, strength: float) -> doc.Tint:
-    """Return a label's colour, from dark but visible at strength 0 to full at 1.
-
-    name: of the label.
-    """
+    """Return a label's colour, from dark but visible at strength 0 to full at 1."""
     step = round(min(max(strength, 0.0), 1.0) * (STEPS - 1))
     return doc.Tint(step, shades(label_named(name).colour))
 
@@ -444,10 +429,7 @@ def score_grid(report: PatternReport, name: str) -> doc.HeadGrid:
 def _grid(
     report: PatternReport, cell: Callable[[PatternScores], doc.Cell], name: str, **fields: Any
 ) -> doc.HeadGrid:
-    """Return a grid of the heads; their cells also get what is known of them.
-
-    name: of the label whose colours the scale has. fields: those of the grid.
-    """
+    """Return a grid of the heads; their cells also get what is known of them."""
     scale = doc.Scale(_TICKS, "strength", palette=shades(label_named(name).colour))
     cells = {
         entry.place: cell(entry)._replace(
@@ -459,10 +441,7 @@ def _grid(
 
 
 def _values(entry: PatternScores) -> dict[str, float]:
-    """Return the score of a head's label, and all its scores, by their names in words.
-
-    That of induction on natural text is ``induction, on text``.
-    """
+    """Return the score of a head's label, and all its scores, by their names in words."""
     values = {"score": entry.score}
     for name, value in entry.scores.items():
         own = name.removeprefix(ON_TEXT)
@@ -526,11 +505,7 @@ def leaders_table(report: PatternReport) -> doc.Table:
 def score_table(
     report: PatternReport, name: str, heads: Sequence[PatternScores], everyone: bool
 ) -> doc.Table:
-    """Return a table of one pattern score: a row for each head, with bar, base rate, statistics.
-
-    name: of the score. heads: the rows.
-    everyone: whether heads without the label are listed too; then each one's label is shown.
-    """
+    """Return a table of one pattern score: a row for each head, with bar, base rate, statistics."""
 
     def margin(entry: PatternScores) -> str:
         value, base = entry.scores.get(name), entry.base_rate.get(name)

@@ -68,10 +68,7 @@ class StackPlan:
 
 
 def heads_by_layer(heads: Collection[Head], layers: Iterable[int]) -> Removed:
-    """Return the numbers of the removed heads by layer.
-
-    heads: (layer, head) of each. layers: all that have attention.
-    """
+    """Return the numbers of the removed heads by layer."""
     return {layer: frozenset(head for at, head in heads if at == layer) for layer in layers}
 
 
@@ -86,10 +83,10 @@ def pruned_model(
 ) -> PrunedModel:
     """Return the record of a pruned model, with a note if it is not smaller, or of another class.
 
-    info: the facts of the whole model. plan: the heads that are left in each layer; None if the
-    model keeps its size, with zeros for the removed heads. removed: by layer, the heads to remove.
-    parameters: of the pruned model. architecture: the class of a smaller model. shrinks: whether
-    the architecture can have fewer heads at all.
+    plan: the heads that are left in each layer; None if the model keeps its size, with zeros for
+    the removed heads.
+    architecture: the class of a smaller model. shrinks: whether the architecture can have fewer
+    heads at all.
     """
     zeroed = tuple(
         (layer, head)

@@ -20,7 +20,6 @@ Head = tuple[int, int]
 class PruneStep:
     """One removal of a head, with the losses after it and all earlier removals.
 
-    layer, head: the removed one.
     score: its importance when it was chosen, by ``PruneRequest.method``.
     heads_left: of all layers together, afterwards.
     loss: nats per token over the held-out half, afterwards. ranking_loss: over the ranking half.
@@ -36,10 +35,7 @@ class PruneStep:
 
 @dataclass(frozen=True)
 class Half:
-    """One half of the texts: heads are ranked on one, losses are measured on the other.
-
-    texts, tokens: their numbers. baseline: the whole model's loss over it, in nats per token.
-    """
+    """One half of the texts, and the whole model's loss over it, nats per token: ``baseline``."""
 
     texts: int
     tokens: int
@@ -48,10 +44,7 @@ class Half:
 
 @dataclass(frozen=True)
 class RandomLoss:
-    """The held-out losses, nats per token, when heads are removed in random orders.
-
-    heads_left: how many heads are left. losses: one for each order.
-    """
+    """The held-out losses, nats per token, when heads are removed in random orders."""
 
     heads_left: int
     losses: tuple[float, ...]
@@ -97,14 +90,12 @@ class PrunedModel:
 class PruneReport(Report, Provenance):
     """The report of ``attnviz prune``: the removals, their losses and the pruned model.
 
-    model: the whole model. layers: the numbers of its layers that have attention.
-    texts, tokens: how many were given.
+    layers: the numbers of its layers that have attention.
     ranking, held_out: the halves; a single text is cut in two, several are dealt out in turn.
-    loss_name: the kind of loss, ``loss`` or ``pseudo-loss``. request: the options.
+    loss_name: the kind of loss, ``loss`` or ``pseudo-loss``.
     limit: the held-out loss that must not be exceeded; None if there was no limit.
-    steps: the removals in order.
     random: the same numbers of heads in random orders, most heads left first.
-    parameters_before: of the whole model, tied tensors once. pruned: the remaining model.
+    parameters_before: of the whole model, tied tensors once.
     """
 
     model: ModelInfo

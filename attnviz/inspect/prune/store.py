@@ -21,14 +21,12 @@ from torch import Tensor
 
 from attnviz.draw.values import fields_of
 from attnviz.draw.whole_file import whole_directory
-from attnviz.engine.ablation import ablating
 from attnviz.engine.linear_map import packed_layers
-from attnviz.engine.patchable import patchable_transformers
+from attnviz.engine.patchable import ablating, patchable_transformers
 from attnviz.engine.projections import find_output_projections
 from attnviz.errors import LoadError, UnsupportedError
 from attnviz.inspect.prune.plan import RELATIVE, heads_by_layer, pruned_model
 from attnviz.inspect.prune.report import Head, PrunedModel, heads_data
-from attnviz.models.architecture import resized
 from attnviz.models.bundled import Bundled
 from attnviz.models.cut_tensors import UncutError, cut_tensors, silenced
 from attnviz.models.head_plan import CutPlan, Removed, cut_plans
@@ -37,6 +35,7 @@ from attnviz.models.model import Model
 from attnviz.models.split import require_numbers
 from attnviz.models.third_party import third_party
 from attnviz.models.transformers_model import TransformersModel
+from attnviz.models.whole import resized
 from attnviz.reading import damaged, parse_json
 from attnviz.records import Input
 
@@ -75,9 +74,8 @@ class PruneStore:
 
     directory: where the result is written; None to plan only.
     ids: the token ids of a text, over which the written model is compared with the whole one.
-    layers: those that have heads. parameters: their number in the whole model, tied ones once.
-    projections: by layer, the module that joins the heads' outputs. dtype: in which tensors are
-    stored; None for that of the model.
+    parameters: their number in the whole model, tied ones once.
+    dtype: in which tensors are stored; None for that of the model.
     Raises UnsupportedError if the model's heads cannot be removed for good.
     """
 
@@ -110,10 +108,7 @@ class PruneStore:
         return self.write(removed, self._directory, difference)
 
     def plan(self, removed: Removed) -> PrunedModel:
-        """Return the record that ``write`` will most likely make; nothing is written or run.
-
-        removed: by layer, the query heads to remove.
-        """
+        """Return the record that ``write`` will most likely make; nothing is written or run."""
         shapes = self._shapes_only()  # no tensor is read or copied
         whole = Stored(self._model.model, None, shapes)
         return self._record(next(self._smaller(shapes, removed), whole), removed)
@@ -121,8 +116,7 @@ class PruneStore:
     def write(self, removed: Removed, directory: Path, difference: Difference) -> PrunedModel:
         """Write the pruned model as a checkpoint directory, whole or not at all.
 
-        removed: by layer, the query heads to remove. difference: compares a loaded model with the
-        whole one with these heads switched off.
+        difference: compares a loaded model with the whole one with these heads switched off.
 
         Raises LoadError if the directory cannot be written, UnsupportedError if not even zeros in
         the output projections switch the heads off, UsageError if the directory exists and is not
@@ -173,10 +167,7 @@ class PruneStore:
         return {name: tensor.to("meta") for name, tensor in state.items()}
 
     def _smaller(self, state: Mapping[str, Tensor], removed: Removed) -> Iterator[Stored]:
-        """Yield the ways of storing the pruned model with fewer parameters, the smallest first.
-
-        state: the tensors of the model, in which the removed heads are already zero.
-        """
+        """Yield the ways of storing the pruned model with fewer parameters, the smallest first."""
         model, info = self._model.model, self._model.info
         for plan in cut_plans(removed, self.projections, info.heads, info.kv_heads):
             described = _described(model, plan, info.head_dim)
@@ -265,8 +256,7 @@ def difference_from_masked(
 ) -> Difference:
     """Return a function that compares a model's outputs with those of a masked model.
 
-    model: the whole model, in which the heads are switched off. ids: the tokens of the text that
-        both run on. heads: (layer, head) of each, of the model's default kind of attention.
+    heads: (layer, head) of each, of the model's default kind of attention.
     The function gives the largest absolute difference, and the largest that is allowed: 1e-5 in
     float32 and four rounding steps in half precision, times the largest output if above one.
     """

@@ -23,7 +23,6 @@ from attnviz.draw.numbers import counted
 from attnviz.draw.values import model_facts, model_of
 from attnviz.engine.head_run import Head
 from attnviz.errors import UsageError
-from attnviz.forms import MANY, SIGNED, Form, Numbers
 from attnviz.inspect.retrieve import haystacks as hay
 from attnviz.inspect.retrieve.report import STREAMS, HeadRetrieval, LossChange, RetrieveReport
 from attnviz.inspect.retrieve.request import RetrieveRequest
@@ -39,7 +38,7 @@ from attnviz.inspect.retrieve.retrieve import (
 )
 from attnviz.measures.bootstrap import LEAST_TEXTS, few_note, student_t
 from attnviz.measures.exact_sums import Integers, exact_sum, known_exact, mean, variance
-from attnviz.mergeable import CorpusRecord, Tallies, read_record, recorded
+from attnviz.mergeable import CorpusRecord, Form, Tallies, read_record, recorded
 from attnviz.models.model import Model, model_identity
 from attnviz.progress import UNWATCHED, Watch
 from attnviz.reading import WHOLE
@@ -55,25 +54,21 @@ FORM = Form(
     {"lengths": list[WHOLE], "needles": list, "seed": WHOLE, "top": WHOLE, "notes": list[str]}
     | {"caches": list[tuple[WHOLE, WHOLE, WHOLE, list[WHOLE], str]]}
     | {"ablated": list[tuple[WHOLE, WHOLE]]},
-    lambda facts: {"length": len(facts["lengths"]), "depth": len(hay.DEPTHS)},
-    (
-        Numbers("texts"),
-        Numbers("haystacks short", "length"),
-        Numbers("seen", "layer of_layer", "haystacks"),
-        Numbers("heads", "4 layer of_layer", "seen", exact=True),
-        Numbers("squares", "layer of_layer", "seen", exact=True),
-        Numbers("margins", "2 layer of_layer", "seen", SIGNED, exact=True),
-        Numbers("margin_squares", "2 layer of_layer", "seen", exact=True, roots="margins"),
-        Numbers("asked", "length depth", "haystacks", MANY),
-        Numbers("cells", "length depth layer of_layer", "asked", exact=True),
-        Numbers("answer_tokens", terms="asked", term=MANY),
-        Numbers("loss", terms="asked", term=SIGNED, exact=True),
-        Numbers("predicted", terms="asked", exact=True),
-        Numbers("writing", terms="asked", needed=False),
-        Numbers("written", "layer of_layer", "writing", SIGNED, exact=True),
-        Numbers("changes", "change", "haystacks", SIGNED, exact=True),
-        Numbers("change_squares", "change", "haystacks", SIGNED, exact=True, roots="changes"),
+    lambda facts: (
+        {"number": 4, "base": 2, "length": len(facts["lengths"])} | {"depth": len(hay.DEPTHS)}
     ),
+    {
+        "": "texts answer_tokens writing",
+        "exact": "loss predicted",
+        "length": "haystacks short",
+        "layer of_layer": "seen",
+        "layer of_layer exact": "squares written",
+        "number layer of_layer exact": "heads",
+        "base layer of_layer exact": "margins margin_squares",
+        "length depth": "asked",
+        "length depth layer of_layer exact": "cells",
+        "change exact": "changes change_squares",
+    },
 )
 """What the record of a shard may hold; see ``_sums``."""
 
@@ -101,9 +96,8 @@ def retrieve_over(
 ) -> RetrieveReport:
     """Measure which heads fetch a needle from the shard's texts of a corpus.
 
-    file: where the record of the shard is kept; see ``mergeable.recorded``. advance: is given the
-    progress. Raises UsageError for lengths and needles that do not fit the model or texts that
-    cannot be read twice, UnsupportedError for a model that does not predict the next token.
+    Raises UsageError for lengths and needles that do not fit the model or texts that cannot be read
+    twice, UnsupportedError for a model that does not predict the next token.
     """
     began = time.monotonic()
     if corpus.source == "standard input":
@@ -143,10 +137,7 @@ def retrieve_over(
 
 
 class _Haystacks:
-    """Makes haystacks of texts for one model.
-
-    lengths: in tokens, ascending. request: has the needles and the seed.
-    """
+    """Makes haystacks of texts for one model."""
 
     def __init__(self, model: Model, lengths: Sequence[int], request: RetrieveRequest) -> None:
         self.model, self.lengths, self.seed = model, lengths, request.seed
@@ -259,10 +250,7 @@ def _sums(
 
 
 def report_of(record: CorpusRecord) -> RetrieveReport:
-    """Return the report made from the sums of a saved record, without running a model.
-
-    Raises UsageError if no text of a whole corpus is long enough.
-    """
+    """Return the report of a saved record; UsageError if no text of a corpus is long enough."""
     sums, shown, run = record.tallies.sums, record.shown, record.run
     info, lengths, seed = model_of(shown["model"]), tuple(run["lengths"]), run["seed"]
     count = int(sums["haystacks"].sum()) if "haystacks" in sums else 0

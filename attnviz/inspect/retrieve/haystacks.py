@@ -43,9 +43,9 @@ Ids = tuple[int, ...]
 class Question:
     """A prompt: a haystack, at its end the cue of one needle, and that needle's answer.
 
-    length: of the haystack, as it was chosen. depth: the index in ``DEPTHS`` of the needle's place.
-    ids: of all tokens. start: the index of the answer's first token. span: the needle's tokens in
-    the haystack. right: for each token of the answer, the positions in ``span`` of the same token.
+    depth: the index in ``DEPTHS`` of the needle's place.
+    start: the index of the answer's first token. span: the needle's tokens in the haystack. right:
+    for each token of the answer, the positions in ``span`` of the same token.
     others: for each token of the answer, the tokens at that place of answers that are not asked
     for. text: the haystack's tokens.
     """
@@ -60,10 +60,7 @@ class Question:
     text: range
 
     def shuffled(self, seed: Sequence[int]) -> Question:
-        """Return the question with the haystack's tokens, needles included, in random order.
-
-        seed: of the order, which is the same for all questions about one haystack.
-        """
+        """Return the question with the haystack's tokens, needles included, in random order."""
         order = np.random.default_rng(seed).permutation(self.text).tolist()
         moved = dict(zip(order, self.text, strict=True))
         ids = (*self.ids[: self.text.start], *(self.ids[place] for place in order))
@@ -87,10 +84,7 @@ class Material(NamedTuple):
 
 
 def read_sentences(file: Path | None) -> tuple[str, ...]:
-    """Return the sentences of a file, or of the built-in passages if it is None.
-
-    Raises UsageError if the file has no text, LoadError if it cannot be read.
-    """
+    """Return the sentences of a file, or of the built-in passages if it is None."""
     text = "\n".join(natural_texts()) if file is None else read_text(None, file, "retrieve")
     return sentences_of(text)
 
@@ -153,10 +147,7 @@ def _turns(model: PlacingModel) -> tuple[str, str]:
 
 
 def lengths_of(model: Model, request: RetrieveRequest) -> tuple[int, ...]:
-    """Return the requested lengths in tokens, by default up to the model's context.
-
-    Raises UsageError for a length beyond the context.
-    """
+    """Return the lengths in tokens, by default up to the context; UsageError for one beyond it."""
     most = model.context or max(DEFAULT_LENGTHS)
     if not request.tokens:
         fits = most >= DEFAULT_LENGTHS[-1]

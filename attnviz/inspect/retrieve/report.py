@@ -68,17 +68,15 @@ class HeadRetrieval(NamedTuple):
 class RetrieveReport(Report, Provenance):
     """The report of ``attnviz retrieve``: which heads fetch a needle from a haystack.
 
-    lengths: of the haystacks, in tokens. haystacks, questions, tokens: how many haystacks,
-        questions and tokens of answers. predicted: the share of these tokens that the model
-        predicts. loss: their mean loss in nats. heads: the highest score first.
+    predicted: the share of these tokens that the model predicts. heads: the highest score first.
     cells: the first head's score by (length, index of the depth).
     without, random: the rise of the loss without the retrieval heads, and without as many random
         ones, others for each haystack; None if there are no such heads.
     caches: the sizes of the cache, for long texts, if only retrieval heads kept every token.
-    top: the rows of the ranking. ablated: the heads of ``without``, which over a corpus are those
-        that its first haystacks name. texts: of a corpus, how many its haystacks are; None for one
-        text. record: of a corpus, all numbers behind the report; it adds up with those of other
-        shards. chat: whether a user asked and the assistant answered.
+    ablated: the heads of ``without``, which over a corpus are those that its first haystacks name.
+        texts: of a corpus, how many its haystacks are; None for one text. record: of a corpus, all
+        numbers behind the report; it adds up with those of other shards. chat: whether a user asked
+        and the assistant answered.
     """
 
     model: ModelInfo

@@ -54,10 +54,7 @@ _CACHES = 3
 
 
 def work(corpus: TextCorpus | None, request: RetrieveRequest) -> Work:
-    """Return the planned work over haystacks, from which the loader chooses NumPy or torch.
-
-    corpus: its texts are the haystacks; None for haystacks that the request describes.
-    """
+    """Return the planned work over haystacks, from which the loader chooses NumPy or torch."""
     if corpus is not None:
         return CORPUS_WORK
     lengths, runs = request.tokens or hay.DEFAULT_LENGTHS, _RUNS * request.haystacks
@@ -73,7 +70,6 @@ def retrieve(
 ) -> RetrieveReport:
     """Measure which heads of a causal model fetch a needle from a haystack.
 
-    sentences: of the haystacks. advance: is given the progress.
     Raises UsageError for lengths and needles that do not fit the model, UnsupportedError for a
     model that does not predict the next token.
     """
@@ -188,8 +184,8 @@ def _change(values: Floats, seed: int, ends: tuple[float, float] = (-np.inf, np.
 class CacheSize(NamedTuple):
     """The bytes of a key/value cache at one length, from which partial caches are computed.
 
-    tokens: the length. whole: the bytes if every head keeps every token. least: if no head does.
-    each: by layer, the bytes that one key/value head adds by keeping all. dtype: of the numbers.
+    whole: the bytes if every head keeps every token. least: if no head does.
+    each: by layer, the bytes that one key/value head adds by keeping all.
     """
 
     tokens: int
@@ -251,10 +247,7 @@ class Answered(NamedTuple):
 
 
 def answered(reader: Reader, question: Question, layers: int, heads: int) -> Answered:
-    """Measure the heads at each token of an answer; return the means over these tokens.
-
-    reader: runs the model on a growing text. layers, heads: how many the model has.
-    """
+    """Measure the heads at each token of an answer; return the means over these tokens."""
     found = np.full((len(question.right), 3, layers, heads), np.nan)
     losses, predicted = [], []
     for step, (right, others) in enumerate(zip(question.right, question.others, strict=True)):
@@ -297,7 +290,7 @@ class HaystackStudy:
         """Return the heads' scores (4, haystack, layer, head), and for each haystack its answers.
 
         The first axis has the retrieval score, that of needles that are not asked for, the score
-        over shuffled haystacks, and the weight on the first and last tokens. seed: of the orders.
+        over shuffled haystacks, and the weight on the first and last tokens.
         """
         found = self.read("fetching needles")
         scores, unasked, near = np.stack([_mean(each) for each in found], 1)
@@ -312,11 +305,7 @@ class HaystackStudy:
     def read(
         self, what: str, without: Callable[[int], Sequence[Head]] = lambda haystack: ()
     ) -> list[list[Answered]]:
-        """Run the model on every question; return for each haystack the measurements by question.
-
-        what: the words for the progress. without: returns the heads that are ablated, given the
-        index of a haystack.
-        """
+        """Run the model on every question; return for each haystack what was measured."""
         info, readers = self._model.info, dict[tuple[Head, ...], Reader]()
 
         def one(at: int) -> list[Answered]:
@@ -371,8 +360,8 @@ class HaystackStudy:
     ) -> tuple[Floats, Floats | None] | None:
         """Return the rise of each haystack's loss without some heads, and without random others.
 
-        found: the answers of the whole model. seed: of the random heads, which are drawn for each
-        haystack, as many as ``removed`` or as there are. None if ``removed`` is empty.
+        seed: of the random heads, which are drawn for each haystack, as many as ``removed`` or as
+        there are. None if ``removed`` is empty.
         """
         if not removed:
             return None

@@ -143,17 +143,12 @@ def _first(report: RetrieveReport, columns: int, lines: int) -> Sequence[doc.Gro
 
 def _grid(report: RetrieveReport) -> doc.HeadGrid:
     """Return the grid of the scores of all heads."""
-    layers, heads = (sorted({head.place[axis] for head in report.heads}) for axis in (0, 1))
     cells = {
-        (layers.index(head.layer), heads.index(head.head)): _cell(
-            head.score, report.head_name(head.place), _label(head)
-        )
+        head.place: _cell(head.score, report.head_name(head.place), _label(head))
         for head in report.heads
     }
-    rows = [f"L{layer + report.index_base}" for layer in layers]
-    columns = [f"H{head + report.index_base}" for head in heads]
     legend = doc.WEIGHTS._replace(words="score", after="colour: √score")
-    return doc.HeadGrid(rows, columns, cells, [("Retrieval score", True)], (), legend)
+    return doc.head_grid(cells, report.index_base, title=[("Retrieval score", True)], scale=legend)
 
 
 def _cell(value: float, name: str, label: str = "") -> doc.Cell:

@@ -20,7 +20,7 @@ from attnviz.draw.values import (
     npz_file,
     table_of,
 )
-from attnviz.engine.attribution.neurons import NeuronReading
+from attnviz.engine.attribution.lens import NeuronReading
 from attnviz.engine.attribution.parts import Attribution, Part, PartKind
 from attnviz.inspect.why.inputs import InputEffects
 from attnviz.measures.bootstrap import LEAST_TEXTS, adjusted_p, includes_zero, intervals

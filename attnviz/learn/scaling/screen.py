@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from functools import partial
 
-from attnviz.attention.activations import NEARLY_ZERO
+from attnviz.attention.functional import NEARLY_ZERO
 from attnviz.draw import document as doc
 from attnviz.draw.numbers import counted, listed, percent
 from attnviz.draw.palette import series_tint

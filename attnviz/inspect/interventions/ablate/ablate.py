@@ -78,9 +78,8 @@ def ablate(
 ) -> AblationReport:
     """Ablate each head, and measure how much the loss rises without it.
 
-    texts: over which it is measured. followed: for how many heads at the top of the ranking the
-        change of each token's loss over the first text is measured too, by a further small scan.
-    advance: is given the progress.
+    followed: for how many heads at the top of the ranking the change of each token's loss over the
+        first text is measured too, by a further small scan.
     The report of a run that Ctrl-C ended contains what was measured until then; ``complete`` is
     False. Raises UsageError for heads, texts or tokens that do not fit the model, UnsupportedError
     if its heads cannot be ablated, LoadError for a damaged resume file, KeyboardInterrupt if
@@ -104,9 +103,9 @@ def ablate(
 class AblationSeries(Series[Scores]):
     """The measurements of the ablations of a plan, or of their random baseline.
 
-    The baseline removes random directions instead of heads, or hides random edges. scan: measures
-    them on the model. draws: sets of random edges, hidden instead of the named edges, each set in
-    the role of a text; empty for other ablations.
+    The baseline removes random directions instead of heads, or hides random edges. draws: sets of
+    random edges, hidden instead of the named edges, each set in the role of a text; empty for other
+    ablations.
     """
 
     changed, noun, nouns = "variants", "removal", "removals"
@@ -193,7 +192,7 @@ class AblationStudy(Study):
         """Measure the ablations by the requested method; ``ablations`` and ``gradients`` keep them.
 
         With several texts, or where attention from word to word is hidden, as many random ablations
-        are measured too, which ``control`` keeps. watch: receives the progress.
+        are measured too, which ``control`` keeps.
         """
         plan, texts = self.plan, range(len(self.plan.inputs))
         how, amount = plan.request.how, plan.request.amount
@@ -221,10 +220,7 @@ class AblationStudy(Study):
             self.control.cover(self._ranked(), range(self.control.texts), add)
 
     def _spend(self, seconds: float, advance: Advance) -> None:
-        """Rank the heads by gradient, and ablate the first of them for as long as the time allows.
-
-        The texts are those over which there is time to rank in a quarter of it.
-        """
+        """Rank the heads by gradient, and ablate the first of them while the time allows it."""
         plan, start = self.plan, time.monotonic()
         drawn = np.random.default_rng(plan.options.seed).permutation(len(plan.inputs) - 1) + 1
         order = [0, *drawn.tolist()]  # the first text stays first, because it is shown
@@ -282,10 +278,7 @@ class AblationStudy(Study):
         ]
 
     def report(self) -> AblationReport:
-        """Return the report over the finished texts or, if there is none yet, an unfinished one.
-
-        Raises UsageError for a metric that the model does not have.
-        """
+        """Return the report over the finished texts, or if there is none yet over an unfinished."""
         plan, request, options = self.plan, self.plan.request, self.plan.options
         texts = self._texts()
         pieces, inputs = self.ablations.over(*texts), [plan.inputs[text] for text in texts]
@@ -334,8 +327,8 @@ class AblationStudy(Study):
     def followed(self, report: AblationReport, most: int) -> AblationReport:
         """Return the report with the change of each token's loss for its first heads.
 
-        most: for how many heads of the ranking. The losses over the first text are measured by a
-            further small scan: those of all heads would fill the memory.
+        The losses over the first text are measured by a further small scan: those of all heads
+        would fill the memory.
         """
         plan = self.plan
         shown = [effect.variant for effect in chain(report.joint[:1], *report.ranking(most))]
@@ -389,10 +382,7 @@ class AblationStudy(Study):
 
 
 def _correlation(effects: Sequence[Effect], gradients: Mapping[Place, float]) -> float | None:
-    """Return the rank correlation of gradients and measured loss changes over the heads with both.
-
-    gradients: by (layer, head). None for fewer than two such heads.
-    """
+    """Return the rank correlation of gradients and loss changes; None for under two heads."""
     both = [
         (gradients[effect.head], effect.value("loss_delta"))
         for effect in effects
@@ -404,9 +394,7 @@ def _correlation(effects: Sequence[Effect], gradients: Mapping[Place, float]) ->
 def metric_of(effects: Sequence[Effect], wanted: Metric | None, paired: bool, name: str) -> Metric:
     """Return the metric that ranks the heads: the requested one, or a default.
 
-    effects: of the ablations; the first one shows which metrics the model has. wanted: as asked
-    for, or None; the rise of the loss, unless it never moves. paired: whether two tokens are
-    compared. name: of the model.
+    wanted: as asked for, or None; the rise of the loss, unless it never moves.
     Raises UsageError for a metric that the model does not have.
     """
     if not effects:
@@ -427,8 +415,8 @@ def metric_of(effects: Sequence[Effect], wanted: Metric | None, paired: bool, na
 def _patterns(report: AblationReport, model: Model, *, ignored: bool) -> HeadsRecord | None:
     """Return the attention of the ablated heads over the first text.
 
-    If only some heads are in the ranking, it is that of those. ignored: True leaves out labels that
-    were measured before. None if the attention cannot be observed, or is too large for the memory.
+    If only some heads are in the ranking, it is that of those. None if the attention cannot be
+    observed, or is too large for the memory.
     """
     wanted = {head for effect in report.effects for head in effect.variant.heads}
     wanted |= set(report.gradients)
@@ -447,11 +435,7 @@ def _patterns(report: AblationReport, model: Model, *, ignored: bool) -> HeadsRe
 def observed(
     model: Model, given: Input, kind: Kind, wanted: Iterable[Place], *, ignored: bool
 ) -> HeadsRecord | None:
-    """Return the attention of some heads over a text, with their labels.
-
-    wanted: the (layer, head) of these. ignored: True leaves out labels that were measured before.
-    Returns None if the attention cannot be observed; an ablation can be reported without it.
-    """
+    """Return the attention of some heads over a text, and labels; None if not to be observed."""
     heads: dict[int, set[int]] = {}
     for layer, head in wanted:
         heads.setdefault(layer, set()).add(head)
@@ -475,10 +459,7 @@ _Key = tuple[int, Metric]
 
 
 def mean_baseline(pieces: Iterable[Scores]) -> dict[str, float]:
-    """Return the metrics of the whole model by name, as means over the texts.
-
-    pieces: the measurements, of which one text may have several.
-    """
+    """Return the metrics of the whole model by name, as means over the texts."""
     by_text = {piece.text: piece.baseline for piece in pieces}
     names = dict.fromkeys(name for baseline in by_text.values() for name in baseline)
     return {
@@ -487,10 +468,7 @@ def mean_baseline(pieces: Iterable[Scores]) -> dict[str, float]:
 
 
 class Whole(NamedTuple):
-    """The means over all texts of a corpus; single measurements are stored for only some texts.
-
-    texts: how many. means: the mean and its standard error by ablation and metric.
-    """
+    """Means and standard errors over all texts of a corpus, of which only some are stored."""
 
     texts: int
     means: Mapping[_Key, tuple[float, float]]
@@ -506,8 +484,8 @@ def ablation_effects(
     """Return the effect of each measured ablation, in the order of ``variants``.
 
     pieces: the measurements; an ablation is measured over the texts whose pieces contain it.
-    seed: of the bootstrap. control: the pieces of the random baseline, whose means are the base
-        rates. whole: means over more texts than have pieces; these give the intervals their shape.
+    control: the pieces of the random baseline, whose means are the base rates. whole: means over
+        more texts than have pieces; these give the intervals their shape.
     """
     parts = _parts(pieces)
     measured = _values(parts)
@@ -555,10 +533,7 @@ def _parts(pieces: Iterable[Scores]) -> _Parts:
 
 
 def _values(parts: _Parts) -> dict[_Key, list[float]]:
-    """Return the value of each ablation and metric over each text, without metrics that one lacks.
-
-    parts: the pieces of each ablation.
-    """
+    """Return the value of each ablation and metric over each text that all texts have."""
     return {
         (index, name): [piece.metrics[name][at] for piece, at in own]
         for index, own in parts.items()

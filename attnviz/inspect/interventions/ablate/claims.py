@@ -1,7 +1,4 @@
-"""The sentences of ``attnviz ablate``: what its numbers allow to say, and what they do not.
-
-The finding, the facts that a reader needs to repeat the run, the titles and the caveats.
-"""
+"""The sentences of ``attnviz ablate``: what its numbers allow to say, and what they do not."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ import numpy as np
 from attnviz.draw.document import Explanation, Facts, Part, Quote, Words
 from attnviz.draw.numbers import counted, listed, percent
 from attnviz.draw.provenance import fits_two_lines, model_words, named, probability
-from attnviz.engine.answers import START_END
+from attnviz.engine.likely import START_END
 from attnviz.inspect.interventions.ablate.edges import CONTROLS, Moved
 from attnviz.inspect.interventions.ablate.report import AblationReport, Effect
 from attnviz.inspect.interventions.ablate.request import UNITS
@@ -167,11 +164,7 @@ def _random_edges(report: AblationReport) -> tuple[str, str, str]:
 
 
 def without_words(report: AblationReport, effect: Effect, called: str = "") -> str:
-    """Return a clause on the effect of an ablation: the change, the value before and after.
-
-    effect: of the ablation. called: the name of the head in the sentence; its usual name by
-        default.
-    """
+    """Return a clause on the effect of an ablation: the change, the value before and after."""
     name, value = called or report.missing(effect.variant), effect.shown(report.metric).value
     before = {"loss_delta": "loss", "logit_diff": "logit_diff"}.get(report.metric, "")
     at = report.baseline.get(before)
@@ -267,10 +260,7 @@ def effect_words(report: AblationReport, effect: Effect) -> str:
 
 
 def interval_words(report: AblationReport, effect: Effect) -> str:
-    """Return the confidence interval of an effect as a string; empty if it has none.
-
-    For example ``[+0.154, +0.502]``.
-    """
+    """Return the interval of an effect, such as ``[+0.154, +0.502]``; empty if it has none."""
     ends, signed = effect.shown(report.metric).interval, report.ranked_by.signed
     return f"[{', '.join(_three_digits(end, signed) for end in ends)}]" if ends else ""
 
@@ -361,10 +351,7 @@ def _ablation(report: AblationReport) -> str:
 
 
 def map_title(report: AblationReport, brief: bool = False) -> str:
-    """Return the title of the grid: ``Loss increase when one head is ablated (Δ nats/token)``.
-
-    The words differ by metric. brief: True gives a short one, ``Δ loss, nats``.
-    """
+    """Return the title of the grid: ``Loss increase when one head is ablated (Δ nats/token)``."""
     metric = report.ranked_by
     if report.method == "gradient":
         return "First-order importance of each head (gradient estimate)"

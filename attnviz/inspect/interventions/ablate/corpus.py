@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.corpus import BLOCK, Shard, TextBlock, TextCorpus
+from attnviz.corpus import Shard, TextBlock, TextCorpus
 from attnviz.draw.numbers import counted
 from attnviz.draw.values import model_facts, model_of
 from attnviz.engine.effects import METRICS, Metric, Mode, Positions, Scores, Unit, Variant
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.forms import MANY, SIGNED, Arrays, Form, Numbers
 from attnviz.inspect.interventions.ablate.ablate import (
     AblationSeries,
     Whole,
@@ -35,9 +34,9 @@ from attnviz.inspect.interventions.ablate.plan import AblationPlan, plan_of
 from attnviz.inspect.interventions.ablate.report import AblationReport
 from attnviz.inspect.interventions.ablate.request import AblateRequest
 from attnviz.measures.bootstrap import few_note
-from attnviz.measures.exact_sums import Floats, Integers, exact_sum, mean, total, variance
+from attnviz.measures.exact_sums import Floats, Integers, exact_sum, mean, variance
 from attnviz.measures.registry import LABELS, UNLABELLED
-from attnviz.mergeable import UNUSUAL, CorpusRecord, Tallies, recorded
+from attnviz.mergeable import UNUSUAL, CorpusRecord, Form, Tallies, recorded
 from attnviz.models.model import Model
 from attnviz.progress import UNWATCHED, Watch
 from attnviz.reading import WHOLE
@@ -66,42 +65,6 @@ _LABEL = tuple[_NAME, str, float, float, str, str, Source, WHOLE, float, str]
 """The fields of a ``HeadLabel``."""
 
 
-def _check(facts: Mapping[str, Any], arrays: Arrays, *others: Any) -> None:
-    """Raise ValueError for heads that the model lacks, a score that is no share, and wrong sums."""
-    layers, heads = facts["model"]["layers"], facts["model"]["heads"]
-    named = {
-        "removals": [head for own, *_ in facts["removals"] for head in own]
-        + [[layer, 0] for _, _, *fed in facts["removals"] for layer in chain(*fed)],
-        "labels": [[layer, head] for layer, head, _ in facts["labels"]],
-    }
-    for name, places in named.items():
-        if any(layer >= layers or head >= heads for layer, head in places):
-            raise ValueError(f"its {name} name a head that the model lacks")
-    for *_, (_, _, score, base, _, _, _, _, on_text, _) in facts["labels"]:
-        if any(abs(share - 0.5) > 0.5001 for share in (score, base, on_text)):  # NaN is not
-            raise ValueError("its labels have a score that is no share")
-    if not 2 * arrays.get("sums.texts", 0) <= arrays.get("sums.tokens", 0):
-        raise ValueError("sums.tokens are fewer than two for each text")
-    if not (kept := [name for name in arrays if name.startswith("sums.kept.")]):
-        return
-    if any(int(name[10:]) >= _KEPT // BLOCK or len(arrays[name]) > BLOCK for name in kept):
-        raise ValueError(f"{max(kept)} is of none of the first {_KEPT:,} texts")
-    values = np.concatenate([arrays[name].view(np.float64) for name in kept])
-    fine = np.abs(values) < _LARGEST
-    cut, number = np.where(fine, values, 0), arrays["sums.measured"]
-    whole = len(values) == arrays["sums.texts"]
-    for name, own, sums in (
-        ("measured", fine.sum(0), number),
-        ("squares", (cut**2).sum(0), total(arrays["sums.squares"])),
-        ("effects", cut.sum(0), total(arrays["sums.effects"])),
-    ):
-        near = np.isclose(own, sums, rtol=1e-6, atol=1e-9 * len(values))
-        if not whole:  # of the other texts, squares and counts can only add
-            near |= (own <= sums) | (name == "effects")
-        if not near.all():
-            raise ValueError(f"sums.kept are not among the {name} of all texts")
-
-
 FORM = Form(
     {"kind": Kind, "seed": WHOLE, "mode": Mode, "positions": Positions, "draws": WHOLE}
     | {"unit": Unit, "metric": Metric | None, "top": WHOLE, "reference": str | None}
@@ -112,24 +75,19 @@ FORM = Form(
         "labels": list[tuple[WHOLE, WHOLE, _LABEL]],
         "pair": tuple[_TOKEN, _TOKEN] | None,
     },
-    lambda facts: (
-        {"removal": len(facts["removals"])} | {"metric": len(_NAMES), "loss": len(_BASELINE)}
-    ),
-    (
-        Numbers("short"),
-        Numbers("texts copies", needed=False),
-        Numbers("noted", terms="texts"),
-        Numbers("tokens", terms="texts", term=MANY),
-        Numbers("measured broken", "removal metric", "texts"),
-        Numbers("controls", "removal metric", "texts", needed=False),
-        Numbers("effects", "removal metric", "measured", SIGNED, exact=True),
-        Numbers("squares", "removal metric", "measured", SIGNED, exact=True, roots="effects"),
-        Numbers("control", "removal metric", "controls", SIGNED, exact=True),
-        Numbers("based", "loss", "texts"),
-        Numbers("baseline", "loss", "based", SIGNED, exact=True),
-        Numbers("kept.", "any removal metric", "texts", None),
-    ),
-    _check,
+    lambda facts: {
+        "removal": len(facts["removals"]),
+        "metric": len(_NAMES),
+        "loss": len(_BASELINE),
+    },
+    {
+        "": "short texts copies noted tokens",
+        "removal metric": "measured broken controls",
+        "removal metric exact": "effects squares control",
+        "loss": "based",
+        "loss exact": "baseline",
+        "any removal metric": "kept.",
+    },
 )
 """What the record of a shard may hold; see ``_tallies``."""
 
@@ -159,10 +117,9 @@ def ablate_over(
 ) -> AblationReport:
     """Ablate each head over the shard's texts of a corpus, and measure the rise of the loss.
 
-    file: where the record of the shard is kept; see ``mergeable.recorded``. advance: is given the
-    progress. The base rate, the removal of random directions, is measured for all ablations over
-    the first block. Raises UsageError for options that do not fit, UnsupportedError for an
-    encoder–decoder, or if the heads cannot be ablated.
+    The base rate, the removal of random directions, is measured for all ablations over the first
+    block. Raises UsageError for options that do not fit, UnsupportedError for an encoder–decoder,
+    or if the heads cannot be ablated.
     """
     began = time.monotonic()
     if "decoder" in model.kinds:
@@ -286,7 +243,7 @@ def report_of(record: CorpusRecord) -> AblationReport:
     return AblationReport(
         info,
         run["kind"],
-        (_tokens_of(*shown["tokens"]),),
+        (Tokens(*map(tuple, shown["tokens"])),),
         effects,
         counts=(texts, int(sums.get("tokens", 0))),
         mode=run["mode"],
@@ -308,10 +265,6 @@ def report_of(record: CorpusRecord) -> AblationReport:
         notes=tuple(_notes(record, texts)),
         index_base=shown["index_base"],
     )
-
-
-def _tokens_of(ids: Sequence[int], texts: Sequence[str], special: Sequence[bool]) -> Tokens:
-    return Tokens(tuple(ids), tuple(texts), tuple(special))
 
 
 def _notes(record: CorpusRecord, texts: int) -> Iterator[str]:

@@ -20,7 +20,6 @@ from attnviz.errors import UsageError
 from attnviz.inspect.interventions.ablate.request import read_edges
 from attnviz.measures.words import find_in
 from attnviz.records import Tokens
-from attnviz.token_layout import TokenLayout
 
 Pairs = tuple[tuple[int, int], ...]
 """Positions (query, key) of tokens."""
@@ -46,7 +45,7 @@ class Edge(NamedTuple):
     """An edge between two words of the text: each token of the query word, each of the key word.
 
     query, key: the words, safe for a terminal; a key may be a picture or a patch. pairs: the
-        (query, key) positions that are visible to the model. moved: see ``Moved``.
+        (query, key) positions that are visible to the model.
     """
 
     query: str
@@ -62,11 +61,7 @@ class Edge(NamedTuple):
 
 @dataclass(frozen=True)
 class EdgeAxes:
-    """The tokens between which edges run.
-
-    queries, keys: the tokens of the axes of the attention. causal: whether a query sees no later
-        key.
-    """
+    """The tokens between which edges run."""
 
     queries: Tokens
     keys: Tokens
@@ -119,7 +114,7 @@ class EdgeAxes:
         """Return up to ``DRAWS`` draws, each with a random edge in the place of each edge.
 
         What is elsewhere are tokens of the same kind that are not special, and no edge is among
-        ``edges``. Empty if an edge has no alternative. seed: of the draws.
+        ``edges``. Empty if an edge has no alternative.
         """
         taken = set(chain.from_iterable(edge.pairs for edge in edges))
         choices = [self._moved(edge, taken) for edge in edges]
@@ -166,20 +161,16 @@ class EdgeAxes:
             return tuple(layout.of_kind("patch", "cls", "newline").tolist())
         word = find_in(tokens, typed)
         if word is None:
-            pictures = "" if layout is None else f"{PICTURE}, {_patches(layout)}, "
-            if layout is None and typed.strip() == PICTURE:
-                pictures = "a picture by --image FILE, "
+            pictures = "a picture by --image FILE, " * (typed.strip() == PICTURE)
+            if layout is not None:
+                sizes = dict.fromkeys(f"{grid.rows} × {grid.columns}" for grid in layout.grids)
+                patches = f"ROW,COLUMN from 0 of {' or '.join(sizes)} patches"
+                pictures = f"{PICTURE}, {patches}, "
             raise UsageError(
                 f"--edge: no {axis} {typed!r} in the text: give {pictures}a word of it, WORD:2 for "
                 f"its second place, or an index from 0 to {len(tokens) - 1}"
             )
         return word.span
-
-
-def _patches(layout: TokenLayout) -> str:
-    """Return how a patch is named, with the patches that the pictures have."""
-    sizes = dict.fromkeys(f"{grid.rows} × {grid.columns}" for grid in layout.grids)
-    return f"ROW,COLUMN from 0 of {' or '.join(sizes)} patches"
 
 
 def _name(tokens: Tokens, word: Sequence[int]) -> str:

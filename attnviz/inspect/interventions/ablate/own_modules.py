@@ -43,7 +43,7 @@ def ablate_module(
 
     ``mode`` mean puts the head's mean over all texts and queries of these inputs in its place.
     loss: of the output; None measures only how much the output changes. One number for each text
-    gives intervals over texts. choice: the heads, and the names of the tokens.
+    gives intervals over texts.
 
     Raises UsageError for an option that is for texts, a loss that is not finite, and without a loss
     for an output that is not of finite numbers; else what ``module_maps`` raises.

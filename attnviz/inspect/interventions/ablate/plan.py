@@ -41,13 +41,11 @@ _BARE = re.compile(r"[-\d,\s*]+")
 class AblationPlan:
     """Everything that a scan of ablations needs, checked before the first pass.
 
-    model, request: the model and the options. kind: the attention whose heads are ablated.
-    written: the measured texts, as they were given. inputs: their tokens.
+    kind: the attention whose heads are ablated. written: the measured texts, as they were given.
     references: the texts that replacement values come from; empty if the replacement is zero.
     reference_words: their description; None for zero.
-    variants: the ablations. pair: answer and foil as (id, text), or None. answer: the text of the
-        answer, or of the label whose loss counts. options: of the scan.
-    notes: sentences on changes that were made to the texts.
+    pair: answer and foil as (id, text), or None. answer: the text of the answer, or of the label
+        whose loss counts.
     edges: those that are hidden in the heads, in place of removing these. draws: random edges for
         the control, one draw after the other.
     """
@@ -80,10 +78,7 @@ class AblationPlan:
         return float(tokens * (1 + hidden * tokens))
 
     def scan(self) -> Scan:
-        """Return an object that ablates the model's heads over the texts and measures the effects.
-
-        Raises UnsupportedError if the heads of the architecture cannot be removed.
-        """
+        """Return what ablates the heads over the texts; UnsupportedError if none can be removed."""
         return open_scan(
             self.model, self.inputs, self.options, kind=self.kind, references=self.references
         )
@@ -93,8 +88,8 @@ class AblationPlan:
     ) -> dict[Place, float]:
         """Return the gradient importance of each (layer, head) to ablate, as means over the texts.
 
-        advance: is called with the share that is done. texts: their indices. enough: called after
-            each text; True skips the texts after it. Raises UsageError for a model without a loss.
+        enough: called after each text; True skips the texts after it. Raises UsageError for a model
+            without a loss.
         """
         if isinstance(self.model, OwnAttention):
             raise UsageError(
@@ -141,11 +136,7 @@ def _digest(inputs: Sequence[Input]) -> str:
 
 
 def plan_of(model: Model, texts: Texts, request: AblateRequest) -> AblationPlan:
-    """Check and tokenize everything in a request; return the plan that is ready to run.
-
-    texts: over which it is measured.
-    Raises UsageError for heads, texts or tokens that do not fit the model.
-    """
+    """Return the plan of a request, ready to run; UsageError for what does not fit the model."""
     asked, edge = request.answer is not None, request.edge
     written = tuple(finished(model, text, answering=asked) for text in texts.texts)
     texts, kind = texts._replace(texts=written), attention_kind(model, Choice(kind=request.kind))

@@ -51,7 +51,6 @@ _OF_LAYER: Mapping[Unit, str] = {"attention": " attention", "ffn": " MLP", "laye
 class Effect:
     """The effect of one ablation over one text, or as the mean over several texts.
 
-    variant: the heads that were ablated. texts: the number of texts.
     means: the mean of each metric that the model and the texts have. Its base rate is the effect of
         removing a random direction of equal norm instead.
     token_losses: (tokens,) for each text as in ``Scores``; empty if it was not requested. Of one
@@ -79,10 +78,7 @@ class Effect:
 
 
 class Ranking(NamedTuple):
-    """The two ends of a ranking of ablations by a metric.
-
-    matter: those of the heads that matter most. harm: those without which the loss falls.
-    """
+    """The ends of a ranking: heads that matter most, and heads without which the loss falls."""
 
     matter: tuple[Effect, ...]
     harm: tuple[Effect, ...]
@@ -98,11 +94,9 @@ def scale_of(effects: Sequence[Effect], name: Metric) -> NumberScale:
 class AblationReport(Report, Provenance):
     """The report of ``attnviz ablate``: the effect of each ablation, and the options of the run.
 
-    model: the facts of the model. kind: the attention whose heads were ablated.
     texts: the tokens of each text; of an encoder–decoder those of its encoder.
     effects: of every measured ablation, in the order of the request.
     targets: the decoder's tokens of each text; empty for other models.
-    mode, unit, method, positions: the options of the ablation, see ``AblateRequest``.
     metric: the one that ranks heads and colours cells. baseline: the numbers of the model with
         every head, mean over the texts; ``loss`` in nats per token. gradients: first-order
         importance |dL/dξ| of each (layer, head), mean over the texts; empty if not requested.
@@ -113,7 +107,7 @@ class AblationReport(Report, Provenance):
     target: the decoder's text for the first text; not yet safe for a terminal.
     answer, foil: the tokens whose logits are compared; not yet safe for a terminal.
     patterns: the attention of the ranked heads over the first text, for their labels and small
-        maps; None if it was not observed. top: the number of heads in the ranking.
+        maps; None if it was not observed.
     by_token: whether the change of each token's loss in the first text is shown.
     classes: the labels of a classifier, whose loss is −ln p of the label that it predicts with
         every head; empty for other models.
@@ -121,9 +115,9 @@ class AblationReport(Report, Provenance):
     edges: those that were hidden in the heads, which were not removed then. edge_draws: how many
         draws of random edges their base rates are the mean of. random_edges: the metric of the
         ablation ``leading`` for each draw that was measured.
-    known: of a corpus, the labels of the heads. record: of a corpus, all numbers behind the report;
-        it adds up with those of other shards. own_loss: whether the loss is a person's own function
-        of a module's output, in a unit of its own.
+    record: of a corpus, all numbers behind the report; it adds up with those of other shards.
+        own_loss: whether the loss is a person's own function of a module's output, in a unit of its
+        own.
     """
 
     model: ModelInfo
@@ -204,7 +198,7 @@ class AblationReport(Report, Provenance):
         """Yield the CSV header, a row for each ablation, and for each head with a gradient alone.
 
         The columns are the keys of ``effect_entry``. ``ci_low`` and ``ci_high`` bound the mean of
-        the report's metric over several texts. Indices start at 0.
+        the report's metric over several texts.
         """
         report = replace(self, index_base=0)
         rows = [
@@ -222,10 +216,7 @@ class AblationReport(Report, Provenance):
         return table_of((*names, *METRICS, "ci_low", "ci_high", "gradient"), rows)
 
     def __getitem__(self, head: str | tuple[int, int]) -> Effect:
-        """Return the effect of one ablation by its name, such as ``"L1H2"``, or (layer, head).
-
-        Raises UsageError if it was not measured.
-        """
+        """Return the effect of an ablation, ``"L1H2"`` or (layer, head); UsageError if none."""
         name = head if isinstance(head, str) else self.head_name(head)
         found = [effect for effect in self.effects if self.name(effect.variant) == name]
         if not found:
@@ -309,10 +300,7 @@ class AblationReport(Report, Provenance):
 
     @property
     def ranks(self) -> bool:
-        """Return whether the order of the heads is meaningful.
-
-        This needs several texts, which give intervals, and trained parameters.
-        """
+        """Return whether the order of heads has a meaning: many texts, trained parameters."""
         bounded = any(effect.shown(self.metric).interval for effect in self.effects)
         return bounded and self.model.weights != "random"
 
@@ -363,10 +351,7 @@ class AblationReport(Report, Provenance):
         return (*self.joint, *self.ranking(1).matter, *self.effects)[0]
 
     def metrics_aside(self, effects: Sequence[Effect] | None = None) -> list[Metric]:
-        """Return the metrics that get a table column besides the one that ranks the heads.
-
-        effects: those in the table; None for all of the report.
-        """
+        """Return the metrics that get a table column besides the one that ranks the heads."""
         shown = self.effects if effects is None else effects
         return [
             name

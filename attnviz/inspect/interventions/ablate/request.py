@@ -176,10 +176,7 @@ class _Tokens(Options, panel="View"):
 class AblateRequest(
     Truncation, _Written, HeadChoice, _Ablation, _Measure, _Tokens, Ranked, Known, IndexBase, Seed
 ):
-    """All options of an ablation scan.
-
-    Raises UsageError for options that do not go together.
-    """
+    """All options of an ablation scan."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -201,10 +198,7 @@ class AblateRequest(
 
 
 def read_edges(typed: str) -> list[tuple[str, str]]:
-    """Return the words (query, key) of each edge of ``it→cat,it->mat``.
-
-    Raises UsageError for anything else.
-    """
+    """Return the words (query, key) of each edge of ``it→cat,it->mat``; UsageError for others."""
     first, *others = re.split(r"→|->", typed)
     # Between two arrows stand a key and the next query; a word may itself be a comma.
     # A patch has a comma, too.

@@ -14,19 +14,7 @@ from attnviz.draw.numbers import NumberScale
 from attnviz.draw.provenance import advised, label_text, notes_group, probability
 from attnviz.draw.signed import explained, one_line, signed_scale
 from attnviz.engine.effects import METRICS, Metric
-from attnviz.inspect.interventions.ablate.claims import (
-    ablates_every,
-    about,
-    caveats,
-    control_words,
-    effect_words,
-    explanation,
-    finding,
-    heading,
-    map_title,
-    noun,
-    ranking_titles,
-)
+from attnviz.inspect.interventions.ablate import claims
 from attnviz.inspect.interventions.ablate.report import AblationReport, Effect, scale_of
 from attnviz.inspect.interventions.means import (
     Mean,
@@ -52,20 +40,20 @@ def document(report: AblationReport) -> doc.Document:
         name=f"ablated heads of {report.model.name}",
         title=" ".join(report.text.split()),
         groups=[
-            doc.Group(about(report)),
+            doc.Group(claims.about(report)),
             notes_group((*report.model.notes, *report.notes), tokens),
             doc.Group([grid] if grid is not None else []),
             doc.Group(ranking_tables(report), spaced=True),
             doc.Group(_together(report)),
             doc.Group(where_it_hurts(report) if report.by_token else []),
-            doc.Group([doc.Say(text) for text in caveats(report)]),
+            doc.Group([doc.Say(text) for text in claims.caveats(report)]),
             doc.Group(every, full=True),
         ],
-        explain=explanation(report),
+        explain=claims.explanation(report),
         hints=doc.next_steps(_hints(report)),
-        heading=heading(report),
+        heading=claims.heading(report),
         quoted=report.text if report.text_count == 1 else "",
-        finding=finding(report),
+        finding=claims.finding(report),
         first=advised(partial(_first, report), tokens),
     )
 
@@ -83,9 +71,9 @@ def _hints(report: AblationReport) -> list[str]:
     if report.source.endswith("built-in texts"):
         hints.append("--texts FILE your data")
     elif not (report.ranks or report.texts[0].joined or report.edges or random or report.own_loss):
-        again = "--image FILE" if noun(report) == "picture" else "--texts FILE"
+        again = "--image FILE" if claims.noun(report) == "picture" else "--texts FILE"
         hints.append(f"{again} for intervals")
-    if report.method == "exact" and len(report.effects) > 1 and not ablates_every(report):
+    if report.method == "exact" and len(report.effects) > 1 and not claims.ablates_every(report):
         hints.append("--together")
     return [*hints, "--explain"]
 
@@ -95,14 +83,11 @@ def _hints(report: AblationReport) -> list[str]:
 
 def _label(report: AblationReport) -> Callable[[HeadLabel], str]:
     """Return what writes a label into a cell of a table."""
-    return partial(label_text, max_width=_LABEL, noun=noun(report))
+    return partial(label_text, max_width=_LABEL, noun=claims.noun(report))
 
 
 def head_grid(report: AblationReport, scaled: bool = True) -> doc.HeadGrid | None:
-    """Return a grid of the effects of ablations, or of gradients; None for fewer than two.
-
-    scaled: True adds a colour bar; the brief form has only the numbers.
-    """
+    """Return a grid of the effects of ablations, or of gradients; None for fewer than two."""
     gradient, metric = report.method == "gradient", report.ranked_by
     means = {report.cell(e.variant): e.shown(report.metric) for e in report.effects}
     cells = {at: mean for at, mean in means.items() if at is not None and math.isfinite(mean.value)}
@@ -115,7 +100,7 @@ def head_grid(report: AblationReport, scaled: bool = True) -> doc.HeadGrid | Non
     grid = effect_grid(
         cells,
         scale,
-        map_title(report, brief=not scaled),
+        claims.map_title(report, brief=not scaled),
         report.column,
         base=report.index_base,
         blank=report.gradients if report.unit == "head" else (),  # what a budget left out
@@ -126,10 +111,7 @@ def head_grid(report: AblationReport, scaled: bool = True) -> doc.HeadGrid | Non
 
 
 def ranking_tables(report: AblationReport, most: int | None = None) -> list[doc.Part]:
-    """Return two tables: the heads that matter most, and the heads that are harmful.
-
-    most: the rows of the first table; the report's own number by default.
-    """
+    """Return two tables: the heads that matter most, and the heads that are harmful."""
     if report.method == "gradient":
         gradients, shown = report.gradients, report.by_gradient
         scale = NumberScale.over(gradients.values(), signed=False)
@@ -146,7 +128,7 @@ def ranking_tables(report: AblationReport, most: int | None = None) -> list[doc.
         ]
     if not report.singles:
         return []
-    order, titles = report.ranking(most), ranking_titles(report)
+    order, titles = report.ranking(most), claims.ranking_titles(report)
     if not order.matter and not order.harm:
         line = f"{titles[0]}: none, no ablation changes {report.ranked_by.label}"
         return [doc.Facts([(line, True)])]
@@ -180,7 +162,7 @@ def _effect_table(
         mean=mean,
     )
     control = "a random direction of equal norm ablated instead"
-    return explained(table, "control", control_words(report) if report.edges else control)
+    return explained(table, "control", claims.control_words(report) if report.edges else control)
 
 
 def _metric_column(among: Sequence[Effect], name: Metric) -> doc.ColumnOf[Effect]:
@@ -237,7 +219,7 @@ def _token_maps(report: AblationReport) -> list[doc.Map]:
     maps = []
     for effect, own in zip(known, changes, strict=False):
         name = report.missing(effect.variant)
-        words: doc.Words = [(name, True), (effect_words(report, effect), False)]
+        words: doc.Words = [(name, True), (claims.effect_words(report, effect), False)]
         query = Tokens.bare((0,))
         maps.append(doc.Map(f"{name} by token", own[None], query, tokens, words, limit=limit))
     return maps
@@ -263,10 +245,7 @@ _LONG_NAME = 10
 
 
 def _first(report: AblationReport, columns: int, lines: int) -> list[doc.Group]:
-    """Return the first screen: the grid beside a text, the ranking, then the texts that fit.
-
-    columns, lines: the available width in characters and lines.
-    """
+    """Return the first screen: the grid beside a text, the ranking, then the texts that fit."""
     tables, half, top = _brief_tables(report), (columns - _GAP) // 2, list[doc.Group]()
     ranked = doc.Group([*tables, *_brief_together(report, below=bool(tables))], spaced=True)
     rows = [len(part.rows) for part in tables if isinstance(part, doc.Table)]

@@ -59,7 +59,6 @@ def patch(
 ) -> PatchReport:
     """Patch activations between the prompts of each pair; measure the effect of each patch.
 
-    pairs: the prompt pairs, as ``read_pairs`` returns them. advance: is given the progress.
     The report of a run that Ctrl-C ended contains what was measured until then; ``complete`` is
     False. Raises UsageError for heads, prompts or tokens that do not fit the model,
     UnsupportedError for a model that predicts nothing or cannot be patched, LoadError for a damaged
@@ -73,10 +72,7 @@ def patch(
 
 
 class PatchSeries(Series[PatchScores]):
-    """The measurements of the patches of some prompt pairs.
-
-    asked: the pairs. patches: returns the patches of a pair. patching: applies them to the model.
-    """
+    """The measurements of the patches of some prompt pairs."""
 
     changed, noun, nouns, text = "patches", "patch", "patches", "pair"
 
@@ -146,17 +142,11 @@ class PatchStudy(Study):
 
     @property
     def _part(self) -> str:
-        """Return the key in ``series`` of the measurements that the report shows.
-
-        They are estimates by gradient or exact patches.
-        """
+        """Return the key in ``series`` of the measurements that the report shows."""
         return _GRADIENT if self.plan.request.method == "gradient" else _PATCHES
 
     def run(self, watch: Watch) -> None:
-        """Measure the estimates, the patches, single tokens and the baseline, as requested.
-
-        watch: is given the progress.
-        """
+        """Measure the estimates, the patches, single tokens and the baseline, as requested."""
         plan, method = self.plan, self.plan.request.method
         patches = len(plan.places) + bool(plan.together)
         controls = plan.controls if method != "gradient" and plan.request.metric != "kl" else ()
@@ -183,7 +173,8 @@ class PatchStudy(Study):
         measure(_PATCHES, plan.asked)
         if plan.request.each_token:
             self.followed = plan.places
-            if not plan.request.chooses_heads and plan.request.what not in WHOLE_LAYER:
+            chosen = plan.request.head or plan.request.layer is not None
+            if not chosen and plan.request.what not in WHOLE_LAYER:
                 strongest = self.report().ranking(MOST_FOLLOWED)
                 self.followed = tuple(sorted(effect.places[0] for effect in strongest))
             measure(_TOKENS, plan.asked[:1], patches=lambda pair: plan.by_token(self.followed)[1])
@@ -345,8 +336,8 @@ def shares(runs: Runs, patched: NDArray[np.float64]) -> NDArray[np.float64]:
 def too_close(runs: Runs, threshold: float, seed: int) -> Ends | bool:
     """Return whether two runs differ too little to show shares of their difference.
 
-    threshold: the least difference. seed: of the bootstrap. If the confidence interval of the
-    difference includes zero, its ends (low, high) are returned instead.
+    If the confidence interval of the difference includes zero, its ends (low, high) are returned
+    instead.
     """
     if not math.isfinite(runs.difference):
         return True
@@ -362,8 +353,7 @@ def effects(
     """Return the effect of each patch, in the order of ``places``.
 
     places: for each patch the (layer, head) of all that it replaces at once. ratio: True also gives
-        effects as shares of the difference between the runs. fdr: True adds q-values. seed: of the
-        bootstrap.
+        effects as shares of the difference between the runs.
     """
     metric = runs.patched.mean(axis=0).tolist()
     change = (runs.patched - runs.base[:, None]).mean(axis=0).tolist()

@@ -10,9 +10,9 @@ import numpy as np
 
 from attnviz.draw.numbers import counted
 from attnviz.draw.signed import Place
-from attnviz.engine.answers import answer_places
 from attnviz.engine.capture import Choice, attention_kind
 from attnviz.engine.known_labels import by_label
+from attnviz.engine.likely import answer_places
 from attnviz.engine.patching import SITES, WHOLE_LAYER, Patch, PatchMethod, PatchOptions, Site
 from attnviz.engine.scan.patching import Patching
 from attnviz.engine.scan.run import open_patching
@@ -55,8 +55,8 @@ _ROUNDINGS = 4
 class AskedPair:
     """A prompt pair with its measured tokens; or an unrelated pair for the baseline of another.
 
-    index: of the pair, for the engine. of: for an unrelated pair, the index of the measured pair.
-        tokens: both prompts. position: of the token in the patched prompt that predicts the answer.
+    of: for an unrelated pair, the index of the measured pair. position: of the token in the patched
+        prompt that predicts the answer.
     answer, foil: the tokens whose probabilities are compared; the foil is None if there is none.
     """
 
@@ -73,11 +73,10 @@ class PatchPlan:
     """Everything that patching needs, checked before the first patch.
 
     text: the first pair's clean prompt, as it was given. wanted: the number of pairs given.
-    asked: the prompt pairs to measure; the first one is shown. controls: unrelated pairs for the
-        baseline. drawn: the number of controls whose source is random tokens. places: the (layer,
-        head) that are patched one by one. together: the heads that are patched at once.
+    asked: the prompt pairs to measure; the first one is shown. drawn: the number of controls whose
+        source is random tokens. places: the (layer, head) that are patched one by one.
     threshold: the least difference of the metric between two runs for which shares are shown.
-    patching: patches the model. opened: returns an object that patches it by another method.
+    opened: returns an object that patches it by another method.
     """
 
     model: Model
@@ -113,10 +112,7 @@ class PatchPlan:
         return max(len(self.patching.served(site)), 1)
 
     def patches(self, asked: AskedPair) -> list[Patch]:
-        """Return the patches of one prompt pair: one for each head or layer, then the joint patch.
-
-        The joint patch is that of ``together``, if any.
-        """
+        """Return the patches of a prompt pair: one for each head or layer, then the joint one."""
         tokens = self._tokens(asked)
         patches = [Patch((self._site(place, tokens),)) for place in self.places]
         joint = tuple(self._site(place, tokens) for place in self.together)
@@ -125,9 +121,8 @@ class PatchPlan:
     def by_token(self, places: Sequence[Place]) -> tuple[list[int], list[Patch]]:
         """Return the token positions to patch in the first prompt pair, and the patches.
 
-        places: the (layer, head) to patch. There is a patch for each token and each of these, token
-            by token. In a causal model nothing differs before the first token that differs; such
-            tokens are left out.
+        There is a patch for each token and each of these, token by token. In a causal model nothing
+        differs before the first token that differs; such tokens are left out.
         """
         pair, side = self.asked[0].tokens, self._side
         tokens = sorted(match[side] for match in pair.matches)
@@ -173,9 +168,9 @@ def plan_of(
 ) -> PatchPlan:
     """Check and tokenize everything in a request; return what is patched, ready to run.
 
-    given: the prompt pairs. watch: is given an announcement of the work, before any prompt is run.
-    A pair of a file that does not fit the model's tokens is left out, with a note. Raises
-    UsageError if no pair is left, UnsupportedError for a model that predicts nothing.
+    watch: is given an announcement of the work, before any prompt is run. A pair of a file that
+    does not fit the model's tokens is left out, with a note. Raises UsageError if no pair is left,
+    UnsupportedError for a model that predicts nothing.
     """
     if isinstance(model, OwnAttention):
         raise UnsupportedError(
@@ -280,7 +275,6 @@ def _chosen(
 ) -> tuple[tuple[Place, ...], tuple[Place, ...]]:
     """Return the (layer, head) to patch one by one, and those to patch together.
 
-    patching: knows which heads of the model can be patched. kind: the attention of the heads.
     A chosen head stands for its key/value head if keys or values are patched.
     Raises UsageError for a head that the model does not have.
     """

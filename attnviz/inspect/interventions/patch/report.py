@@ -22,10 +22,7 @@ from attnviz.records import HeadLabel, Kind, ModelInfo, Provenance, Tokens
 
 
 class AskedToken(NamedTuple):
-    """A token whose logit is measured.
-
-    id: in the vocabulary. text: as the tokenizer has it, control characters included.
-    """
+    """A token whose logit is measured; its text may have control characters."""
 
     id: int
     text: str
@@ -34,8 +31,8 @@ class AskedToken(NamedTuple):
 class PatchMetricInfo(NamedTuple):
     """The names of a metric of patching.
 
-    short, name: its short and its full name. unit: of its values. carried: a name for the
-        difference between the clean and the corrupt run, of which a patch has a share.
+    carried: a name for the difference between the clean and the corrupt run, of which a patch has a
+        share.
     """
 
     short: str
@@ -59,8 +56,8 @@ METRICS: Mapping[PatchMetric, PatchMetricInfo] = {
 class PairRuns:
     """One prompt pair, with the metric of its two runs without a patch.
 
-    tokens: both prompts. answer, foil: the tokens whose logits are compared; the foil is None if
-        the metric has none. clean_metric, corrupt_metric: the metric in each run.
+    answer, foil: the tokens whose logits are compared; the foil is None if the metric has none.
+        clean_metric, corrupt_metric: the metric in each run.
     """
 
     tokens: TokenPair
@@ -76,7 +73,7 @@ class PatchEffect:
 
     places: the patched (layer, head), one or several together; also (layer, key/value head), or
         (layer, 0) of a part that a layer has once.
-    metric: of the patched run. change: its difference to the metric of the base run.
+    change: its difference to the metric of the base run.
     share: the effect: ``change`` divided by the difference between the two runs; NaN if it is not
         shown. Its base rate is the effect of an unrelated source; its p-value is that of the
         difference to the base rate.
@@ -93,10 +90,7 @@ class PatchEffect:
 
     @property
     def carries(self) -> bool:
-        """Return whether the effect is significantly above its base rate.
-
-        The test is corrected for the number of patches.
-        """
+        """Return whether the effect is above its base rate, corrected for how many were tested."""
         return self.share.significant and self.share.value > (self.share.base_rate or 0.0)
 
 
@@ -124,7 +118,7 @@ class PatchReport(Report, Provenance):
     """The report of ``attnviz patch``: the effect of each patch, and the options of the run.
 
     pairs: the measured prompt pairs; the first one is shown.
-    effects: of every single patch, in the order of the grid. together: of heads patched at once.
+    effects: of every single patch, in the order of the grid.
     by_token: the effects by token; None if they were not requested.
     clean_metric, corrupt_metric: of the runs without a patch, mean over pairs.
     ratio: whether effects are shares of the difference between the runs. If not, the runs hardly
@@ -132,8 +126,8 @@ class PatchReport(Report, Provenance):
     control: a description of the unrelated sources of the base rate; empty if there are none.
     group: the number of query heads that share a patched head, which is 1 except for keys and
         values of grouped heads.
-    rank_correlation: of gradient and exact effects; None unless both were requested. text: the
-        first clean prompt as it was given. source: a description of where the pairs come from.
+    rank_correlation: of gradient and exact effects; None unless both were requested. source: a
+        description of where the pairs come from.
     labels: of heads, from the model card or from ``patterns``.
     """
 
@@ -233,10 +227,7 @@ class PatchReport(Report, Provenance):
         return self.ratio and any(effect.share.interval for effect in self.effects)
 
     def mean(self, effect: PatchEffect) -> Mean:
-        """Return the number that is shown for a patch, with its interval.
-
-        It is the estimate by gradient, the share, or the change of the metric.
-        """
+        """Return what is shown of a patch, with its interval: estimate, share, or change."""
         if self.method == "gradient":
             return Mean(effect.gradient)
         return effect.share if self.ratio else Mean(effect.change)
@@ -246,10 +237,7 @@ class PatchReport(Report, Provenance):
         return self.mean(effect).value
 
     def ranking(self, top: int | None = None) -> list[PatchEffect]:
-        """Return the ``top`` patches with the largest finite effects of either sign.
-
-        top: None for the number that was requested.
-        """
+        """Return the ``top`` patches with the largest finite effects of either sign."""
         finite = [effect for effect in self.effects if math.isfinite(self.shown(effect))]
         finite.sort(key=lambda effect: -abs(self.shown(effect)))
         return finite[: self.top if top is None else top]

@@ -117,10 +117,7 @@ class _Measure(Options, panel="What is measured"):
 class PatchRequest(
     _PromptChoice, _Patching, HeadChoice, _Measure, Kind, Ranked, Known, IndexBase, Seed
 ):
-    """All options of patching.
-
-    Raises UsageError for options that do not go together.
-    """
+    """All options of patching."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "together", spelled_heads(self.together))
@@ -145,16 +142,8 @@ class PatchRequest(
                 raise UsageError(words)
 
     @property
-    def chooses_heads(self) -> bool:
-        """Return whether the user chose heads or layers."""
-        return bool(self.head) or self.layer is not None
-
-    @property
     def each_token(self) -> bool:
-        """Return whether each token is patched alone.
-
-        This is the default for whole layers of a single prompt pair.
-        """
+        """Return whether each token is patched alone, as for whole layers of a single pair."""
         one, whole = self.clean is not None, self.what in WHOLE_LAYER
         return self.by_token or (one and whole and self.at is None)
 

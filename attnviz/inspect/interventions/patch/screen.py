@@ -108,11 +108,7 @@ def _hints(report: PatchReport) -> list[str]:
 
 
 def _first(report: PatchReport, columns: int, lines: int) -> list[doc.Group]:
-    """Return the first screen: metric, prompts, grid and ranking.
-
-    columns, lines: the available width in characters and lines. The prompts or the ranking stand
-        next to the grid if they fit.
-    """
+    """Return the first screen: metric, prompts, grid and ranking."""
     grid = _head_grid(report, scaled=False)
     table = _ranking_table(report, report.ranking(len(report.effects)))._replace(least=_LEAST_ROWS)
     top = doc.Group([_runs(report), *_base_rate(report), *_together(report)[1:]])

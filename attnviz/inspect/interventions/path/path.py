@@ -38,11 +38,7 @@ _MEMORY = 2**28
 
 @dataclass(frozen=True)
 class AllPaths:
-    """The shares that every head of some layers has in later heads' inputs, by prompt pair.
-
-    kind: the kind of attention. pairs: the prompts. effects: for each pair, by head.
-    text, source, notes, seed: as in ``Provenance``.
-    """
+    """The shares that every head of some layers has in later heads' inputs, by prompt pair."""
 
     model: ModelInfo
     kind: Kind
@@ -56,7 +52,6 @@ class AllPaths:
     def report(self, sender: Place, into: Into | None = None) -> PathReport:
         """Return the report on one head's share in later heads' inputs.
 
-        sender: its (layer, head). into: only this input, or None for all.
         Raises UsageError if no later head differs between the prompts.
         """
         effects, listeners = self._effects_in_layer(sender), list[Listener]()
@@ -123,7 +118,6 @@ def path(
 ) -> PathReport:
     """Measure the share of one head in the inputs of later heads, over prompt pairs.
 
-    pairs: the pairs, as ``read_pairs`` returns them. advance: is given the progress.
     Raises UsageError if the sender is not exactly one head, or is in the last layer.
     """
     if isinstance(model, OwnAttention):
@@ -140,10 +134,7 @@ def path(
 
 
 def alone(info: ModelInfo) -> UnsupportedError:
-    """Return the error to raise for a model of one layer, in which there is no later head.
-
-    info: the facts of the model.
-    """
+    """Return the error to raise for a model of one layer, in which there is no later head."""
     return UnsupportedError(
         f"{info.name!r} is attention alone, of one layer: no later head reads from it"
     )
@@ -157,11 +148,7 @@ def all_paths(
     seed: int = 0,
     advance: Watch = UNWATCHED,
 ) -> AllPaths:
-    """Measure the share of every head of some layers in later heads' inputs, over prompt pairs.
-
-    layers: their indices. seed: of the bootstrap. advance: is given the progress.
-    Raises UsageError if no pair fits the model.
-    """
+    """Measure every head's share in later heads' inputs, over pairs; UsageError if none fits."""
     measured = [pairs.prompts[at] for at in _measured(pairs)]
     study = pair_study(model, measured, copies=True, advance=advance)
     encoded = [pair.given for pair in study.prompts]
@@ -206,10 +193,7 @@ def _measured(pairs: PromptPairs) -> range:
 def _listener(
     effects: Sequence[Sequence[PathEffects]], into: Into, key: HeadKey, seed: int
 ) -> Listener:
-    """Return the share of a head in one input of a later head, the mean over prompt pairs.
-
-    effects: for each pair those of the head, then those of the others of its layer.
-    """
+    """Return the share of a head in one input of a later head, the mean over prompt pairs."""
     pairs = [own for own in effects if key in own[0].shares.get(into, {})]
     first = [own[0] for own in pairs]
     shares = np.array([own.share(into, key) for own in first])

@@ -22,7 +22,6 @@ heads of the layer the lower end of its interval must be."""
 class Listener(NamedTuple):
     """The sender's share in one input of a later head, mean over prompt pairs.
 
-    into: the input: queries, keys or values. place: (layer, head), or (layer, key/value head).
     share: the sender's share of the input's difference between the prompts. Its base rate is the
         mean share of the other heads of the sender's layer. explained: the share of everything
         written before the later head. moved: the norm of the input's difference, divided by the
@@ -61,9 +60,9 @@ class Listener(NamedTuple):
 class PathReport(Report, Provenance):
     """The report of ``attnviz path``: the share of one head, the sender, in later heads' inputs.
 
-    model: the facts of the model. sender: (layer, head). pairs: the prompts. listeners: the later
-        heads with the share in each input, the largest share first. into: the input that the user
-        chose, queries, keys or values; None for all three. top: the number of rows in the ranking.
+    listeners: the later heads with the share in each input, the largest share first. into: the
+        input that the user chose, queries, keys or values; None for all three. top: the number of
+        rows in the ranking.
     """
 
     model: ModelInfo
@@ -106,9 +105,6 @@ class PathReport(Report, Provenance):
         return place_name(place, self.letter(into), self.index_base)
 
     def letter(self, into: Into | None) -> str:
-        """Return the letters before a head's number in its name, ``H`` or ``KV``.
-
-        into: the input whose head is named; None for the head itself.
-        """
+        """Return the letters before a head's number in its name, ``H`` or ``KV``."""
         shared = into and SITES[into].shared and self.model.kv_heads < self.model.heads
         return "KV" if shared else "H"

@@ -67,11 +67,7 @@ def document(report: PathReport) -> doc.Document:
 
 
 def _first(report: PathReport, columns: int) -> list[doc.Group]:
-    """Return the first screen: grids of the sender's share, and the ranking.
-
-    The grid of the strongest input comes first, then as many others as fit. columns: the width of
-    the screen in characters.
-    """
+    """Return the first screen: grids of the sender's share, and the ranking."""
     strongest = report.listeners[0].into
     order = [strongest, *(into for into in ATTENDED if into != strongest and _of(report, into))]
     grids, width = [_grid(report, into) for into in order], -_GAP
@@ -89,10 +85,7 @@ def _first(report: PathReport, columns: int) -> list[doc.Group]:
 
 
 def _finding(report: PathReport) -> str:
-    """Return the finding: the later heads in whose input the sender has the largest share.
-
-    Too few pairs have no interval: the largest share is said, and that nothing was tested.
-    """
+    """Return the finding: the later heads in whose input the sender has the largest share."""
     sender = report.name(report.sender)
     if report.model.weights == "random":
         return f"Untrained random weights: what later heads read from {sender} is arbitrary."
@@ -164,8 +157,8 @@ def share_table(
 ) -> doc.Table:
     """Return a table of shares in inputs with a row for each, see ``path_table``.
 
-    names: of the rows. shown: the share of each row. scale: the number format; by default one for
-        the shown shares. brief: True leaves out the last two columns.
+    scale: the number format; by default one for the shown shares. brief: True leaves out the last
+        two columns.
     """
     scale = scale or _scale(shown)
     columns: list[doc.ColumnOf[tuple[str, Listener]]] = [

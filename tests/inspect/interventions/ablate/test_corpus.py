@@ -6,7 +6,6 @@ import math
 import operator
 import statistics
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ import pytest
 import attnviz
 from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.inspect.interventions.ablate import corpus
-from attnviz.inspect.interventions.ablate.report import AblationReport
 from attnviz.measures.bootstrap import student_t
 from attnviz.models.bundled import Bundled
 from attnviz.texts import natural_texts
@@ -41,7 +39,7 @@ def report():
 
 
 def shards(count, **options):
-    given: dict[str, Any] = {"head": [*HEADS], **options}
+    given = {"head": [*HEADS], **options}
     shares = [f"{number}/{count}" for number in range(count)]
     return [attnviz.ablate("tiny", TEXTS, shard=share, **given).record for share in shares]
 
@@ -66,24 +64,15 @@ def test_the_effects_are_those_of_one_list(report):
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
-        (("labels", 0, 0), 99, "labels name a head that the model lacks"),
         (("labels", 0, 2, 0), "owl", "its labels is"),
-        (("labels", 0, 2, 2), 1.5, "labels have a score that is no share"),
-        (("removals", 0, 0), [[0, 99]], "removals name a head that the model lacks"),
         (("tokens", 0, 0), -1, "its tokens is"),
-        (("kept.01",), 0, "sums.kept are not among"),
     ],
 )
 def test_a_forged_record_is_refused_by_name(report, path, value, said):
     record, shown = report.record, json.loads(json.dumps(report.record.shown))
-    sums = dict(record.tallies.sums)
-    if path[0] in sums and len(path) == 1:
-        sums[path[0]] = np.full_like(sums[path[0]], value)
-    else:
-        functools.reduce(operator.getitem, path[:-1], shown)[path[-1]] = value
-    tallies = replace(record.tallies, sums=sums)
+    functools.reduce(operator.getitem, path[:-1], shown)[path[-1]] = value
     with pytest.raises(LoadError, match=said):
-        replace(record, shown=shown, tallies=tallies).check(corpus.FORM, "part")
+        replace(record, shown=shown).check(corpus.FORM, "part")
 
 
 def test_merged_shards_are_one_process_to_the_bit(report):
@@ -97,7 +86,7 @@ def test_more_texts_than_are_kept(report, monkeypatch):
     """Mean and error are of all texts; the kept ones give the quantiles alone."""
     kept = [
         values.view(np.float64)
-        for name, values in report.record.tallies.sums.items()  # type: ignore[union-attr]
+        for name, values in report.record.tallies.sums.items()
         if name.startswith("kept.")
     ]
     losses = np.concatenate(kept)[:, :, 0]
@@ -106,7 +95,6 @@ def test_more_texts_than_are_kept(report, monkeypatch):
     found = attnviz.merge(parts)
     alone = attnviz.ablate("tiny", TEXTS, head=[*HEADS], shard="0/1")
     assert without_times(found.to_dict()) == without_times(alone.to_dict())
-    assert isinstance(found, AblationReport)
     for place, effect in enumerate(found.effects):
         mean = effect.means["loss_delta"]
         own = losses[:, place].tolist()
