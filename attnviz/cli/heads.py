@@ -97,7 +97,7 @@ def heads(
         if not pictures.image or pictures.generate is not None:
             raise UsageError("--tower is the part that reads pictures: give --image FILE alone")
         text = replace(text, text=None, file=None)
-    if pictures.image and (text.text is not None or text.file is not None):
+    if pictures.image and text.is_given:
         _show_prompt(text, request, pictures, model, output)
         return
     if pictures.generate is not None:

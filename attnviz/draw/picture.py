@@ -23,8 +23,7 @@ from attnviz.draw.coloured_text import scale_block
 from attnviz.draw.document import Picture, Pictures, Words
 from attnviz.draw.numbers import counted
 from attnviz.draw.palette import STEPS, accent_colour, veils
-from attnviz.draw.pixels import resampled
-from attnviz.draw.prose import spelled_parts, wrapped
+from attnviz.draw.prose import words_block, words_lines
 from attnviz.draw.scale import weight_steps
 from attnviz.draw.theme import Theme
 
@@ -252,9 +251,9 @@ def pictures_block(part: Pictures, theme: Theme, max_width: int) -> Block:
         body = stack([beside(row, _GAP) for row in rows])
     else:
         body = flow(drawn, max_width, _GAP)
-    above = Block(tuple(_lines(part.title, theme, max_width)), max_width)
+    above = words_block(part.title, theme, max_width)
     remarks: Words = [(words, "faint") for words in below]
-    rest = Block(tuple(_lines(remarks, theme, max_width)), max_width)
+    rest = words_block(remarks, theme, max_width)
     return stack([above, body, rest, key], gap=0)
 
 
@@ -263,12 +262,9 @@ def _titled(
 ) -> tuple[list[Line], Block]:
     """Return the lines of a picture's words, and the picture with the remark below it."""
     space = max(size[1], min(room, _TITLE))
-    remark = _lines(shown.below, theme, space)
-    return _lines(shown.words, theme, space), Block((*_drawn(shown, theme, *size), *remark), space)
-
-
-def _lines(words: Words, theme: Theme, max_width: int) -> list[Line]:
-    return wrapped(spelled_parts([word for word in words if word[0]], theme), max_width, theme)
+    remark = words_lines(shown.below, theme, space)
+    title = words_lines(shown.words, theme, space)
+    return title, Block((*_drawn(shown, theme, *size), *remark), space)
 
 
 def shortened(part: Pictures, theme: Theme, max_width: int, over: int) -> Pictures:
@@ -287,3 +283,49 @@ def shortened(part: Pictures, theme: Theme, max_width: int, over: int) -> Pictur
         fewer = len(pictures) - ceil(len(pictures) / 8) if part.small else 0
     left_out = part.hidden + len(pictures) - fewer
     return part._replace(pictures=pictures[:fewer], hidden=left_out) if fewer else part
+
+
+# The picture itself, which other outlets draw too: its size, and fewer pixels of it -------------
+
+SIDES, SMALL = (420.0, 360.0), (132.0, 120.0)
+"""The most pixels of a picture's width and height in a figure, and those of a small one."""
+
+_FINEST = 1.5
+"""The most pixels of the picture in a pixel of the figure: more would only make files large."""
+
+
+def picture_size(pixels: NDArray[np.uint8], *, small: bool = False) -> tuple[int, int]:
+    """Return the width and the height of a picture in a figure, in whole pixels."""
+    high, wide = pixels.shape[:2]
+    most = SMALL if small else SIDES
+    scale = min(most[0] / wide, most[1] / high)
+    return max(round(wide * scale), 1), max(round(high * scale), 1)
+
+
+def drawn_pixels(pixels: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
+    """Return the pixels of a picture, fewer if the figure of this size can show fewer."""
+    columns, rows = (max(round(side * _FINEST), 1) for side in size)
+    if rows >= pixels.shape[0]:
+        return pixels
+    return np.rint(resampled(pixels, rows, columns)).astype(np.uint8)
+
+
+def resampled(pixels: NDArray[np.uint8], rows: int, columns: int) -> NDArray[np.float64]:
+    """Return a picture (rows, columns, 3) whose pixels are the means of the areas that they cover.
+
+    pixels: (height, width, 3), of any size, from 0 to 255.
+    """
+    down, across = _shares(pixels.shape[0], rows), _shares(pixels.shape[1], columns)
+    mixed = np.tensordot(down, pixels.astype(np.float64), 1)
+    return np.asarray(np.moveaxis(np.tensordot(across, mixed, (1, 1)), 0, 1))
+
+
+def _shares(size: int, cells: int) -> NDArray[np.float64]:
+    """Return (cell, pixel) the share of each pixel of an axis in each of the cells that replace it.
+
+    size, cells: how many pixels and cells the axis has.
+    """
+    ends = np.arange(1, cells + 1)[:, None] * (size / cells)
+    pixels = np.arange(size)[None, :]
+    common = np.minimum(ends, pixels + 1) - np.maximum(ends - size / cells, pixels)
+    return np.asarray(np.maximum(common, 0.0) * (cells / size))
