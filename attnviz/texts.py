@@ -170,6 +170,18 @@ def read_texts(
     return Texts((read_text(argument, file),), source)
 
 
+def with_pictures(text: str | None, images: Any) -> Texts:
+    """Return pictures in place of texts, or one text with all of them as its pictures.
+
+    images: see ``picture_prompt``. Raises what ``read_picture`` raises.
+    """
+    from attnviz.models.pictures import named_pictures, picture_prompt
+
+    if text is None:
+        return Texts(named_pictures(images), "")
+    return Texts((picture_prompt(text, images),), "")
+
+
 def read_texts_file(path: Path, option: str, column: str | None = None) -> Texts:
     """Return the texts in a file: one per line, or a column of a table; see ``texts_in``.
 

@@ -1,52 +1,19 @@
 """Small random chat models: a byte-level tokenizer trained on the spot, and a template each."""
 
 import json
-from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
 
-CHATML = (
-    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + "
-    "message['content'] + '<|im_end|>' + '\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
-)
-LLAMA3 = (
-    "{% for message in messages %}{% set content = '<|start_header_id|>' + message['role'] + "
-    "'<|end_header_id|>\n\n' + message['content'] | trim + '<|eot_id|>' %}"
-    "{% if loop.index0 == 0 %}{% set content = bos_token + content %}{% endif %}{{ content }}"
-    "{% endfor %}{% if add_generation_prompt %}"
-    "{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}"
-)
-LLAMA2 = (
-    "{% if messages[0]['role'] == 'system' %}{% set loop_messages = messages[1:] %}"
-    "{% set system_message = messages[0]['content'] %}{% else %}"
-    "{% set loop_messages = messages %}{% set system_message = false %}{% endif %}"
-    "{% for message in loop_messages %}"
-    "{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}"
-    "{{ raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}"
-    "{% endif %}{% if loop.index0 == 0 and system_message != false %}"
-    "{% set content = '<<SYS>>\\n' + system_message + '\\n<</SYS>>\\n\\n' + message['content'] %}"
-    "{% else %}{% set content = message['content'] %}{% endif %}"
-    "{% if message['role'] == 'user' %}"
-    "{{ bos_token + '[INST] ' + content.strip() + ' [/INST]' }}"
-    "{% elif message['role'] == 'assistant' %}{{ ' ' + content.strip() + ' ' + eos_token }}"
-    "{% endif %}{% endfor %}"
-)
-GEMMA = (
-    "{{ bos_token }}{% if messages[0]['role'] == 'system' %}"
-    "{{ raise_exception('System role not supported') }}{% endif %}"
-    "{% for message in messages %}{% if (message['role'] == 'assistant') %}"
-    "{% set role = 'model' %}{% else %}{% set role = message['role'] %}{% endif %}"
-    "{{ '<start_of_turn>' + role + '\n' + message['content'] | trim + '<end_of_turn>\n' }}"
-    "{% endfor %}{% if add_generation_prompt %}{{ '<start_of_turn>model\n' }}{% endif %}"
-)
-TEMPLATES = {"chatml": CHATML, "llama3": LLAMA3, "llama2": LLAMA2, "gemma": GEMMA}
+import yaml
+
+TEMPLATES = yaml.safe_load(Path(__file__).with_name("chat_templates.yaml").read_text("utf-8"))
+CHATML, LLAMA2 = TEMPLATES["chatml"], TEMPLATES["llama2"]
 
 SPECIAL = (
     *("<s>", "</s>", "<|im_start|>", "<|im_end|>", "<|start_header_id|>", "<|end_header_id|>"),
     *("<|eot_id|>", "<start_of_turn>", "<end_of_turn>"),
 )
 
-CHAT: Sequence[dict[str, str]] = (
+CHAT = (
     {"role": "system", "content": "You are a helpful assistant. 친절하게 답하세요. 🙂"},
     {"role": "user", "content": " What does the cat do? 고양이는 무엇을 하나요? 🐈 "},
     {"role": "assistant", "content": "The cat sat on the mat because it was tired."},
@@ -71,7 +38,7 @@ def write_chat_model(directory, template, *, weight=0.3, in_settings=False):
     tokenizer.add_special_tokens([AddedToken(text, special=True) for text in SPECIAL])
     directory.mkdir(parents=True)
     tokenizer.save(str(directory / "tokenizer.json"))
-    settings: dict[str, Any] = {
+    settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "bos_token": "<s>",
         "eos_token": "</s>",

@@ -6,10 +6,7 @@ import io
 import json
 import math
 import sys
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -25,25 +22,22 @@ class Result:
     err: str
 
     @property
-    def lines(self) -> list[str]:
+    def lines(self):
         return self.out.splitlines()
 
     @property
-    def document(self) -> Any:
+    def document(self):
         """Standard output as JSON that has no NaN or Infinity."""
         assert (self.code, self.err) == (0, "")
         return json.loads(self.out, parse_constant=_refuse)
 
 
-def _refuse(constant: str) -> None:
+def _refuse(constant):
     raise AssertionError(f"{constant} is no JSON")
 
 
-Run = Callable[..., Result]
-
-
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+def run(monkeypatch, tmp_path):
     """``run("heads", "A text.", stdin=b"", encoding="utf-8", env={})``, in an empty folder.
 
     However busy the machine is, no run says how far it has come. terminal: standard output says
@@ -57,13 +51,7 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
 
-    def call(
-        *arguments: str,
-        stdin: bytes = b"",
-        encoding: str = "utf-8",
-        env: Mapping[str, str] | None = None,
-        terminal: bool = False,
-    ) -> Result:
+    def call(*arguments, stdin=b"", encoding="utf-8", env=None, terminal=False):
         streams = {name: io.TextIOWrapper(io.BytesIO(), encoding) for name in ("stdout", "stderr")}
         if terminal:
             monkeypatch.setattr(streams["stdout"], "isatty", lambda: True)
@@ -81,28 +69,26 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     return call
 
 
-def _content(stream: io.TextIOWrapper) -> bytes:
+def _content(stream):
     stream.flush()
-    buffer = stream.buffer
-    assert isinstance(buffer, io.BytesIO)
-    return buffer.getvalue()
+    return stream.buffer.getvalue()
 
 
 @pytest.fixture
-def document(run: Run) -> Callable[..., Any]:
+def document(run):
     """The JSON object of ``attnviz heads ARGUMENTS --json``."""
 
-    def call(*arguments: str, **settings: Any) -> Any:
+    def call(*arguments, **settings):
         return run("heads", *arguments, "--json", **settings).document
 
     return call
 
 
 @pytest.fixture
-def refused(run: Run) -> Callable[..., str]:
+def refused(run):
     """The one line of a run that must fail: ``refused(code, *arguments)``."""
 
-    def call(code: int, *arguments: str, **settings: Any) -> str:
+    def call(code, *arguments, **settings):
         result = run(*arguments, **settings)
         assert result.code == code, result
         assert result.out == ""
@@ -119,12 +105,12 @@ def refused(run: Run) -> Callable[..., str]:
 _DRAWN = {"--full", "--no-full", "--ascii", "--explain", "--quiet", "-q"}
 _DRAWN_BY_VALUE = {"--width", "--color", "--save"}
 _WRITE = {"--init", "--out", "--resume"}
-_measured: dict[tuple[str, ...], Any] = {}
+_measured = {}
 """The reports of this process's tests, by what was asked and by what the named files contain."""
 
 
 @pytest.fixture
-def redrawn(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+def redrawn(run, monkeypatch, tmp_path):
     """As ``run``, but what was asked before is not measured again where only its drawing differs.
 
     For tests of screens and saved files: those that the arguments name are part of what is asked if
@@ -136,16 +122,16 @@ def redrawn(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     from attnviz.cli.outlet import Outlet
 
     opened, shown = Outlet.open, Outlet.show
-    asked: tuple[str, ...] = ()  # empty: measure
+    asked = ()  # empty: measure
 
-    def open_or_draw(*given: Any, **options: Any) -> Any:
+    def open_or_draw(*given, **options):
         made = opened(*given, **options)
         if asked and asked in _measured:
             shown(made, _measured[asked])
             raise typer.Exit
         return made
 
-    def keep(made: Any, report: Any) -> None:
+    def keep(made, report):
         if asked:
             _measured[asked] = report
         shown(made, report)
@@ -153,7 +139,7 @@ def redrawn(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     monkeypatch.setattr(Outlet, "open", open_or_draw)
     monkeypatch.setattr(Outlet, "show", keep)
 
-    def call(*arguments: str, **settings: Any) -> Result:
+    def call(*arguments, **settings):
         nonlocal asked
         words = iter(arguments)
         kept = []
@@ -176,10 +162,10 @@ def redrawn(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
 
 
 @pytest.fixture
-def reported(redrawn: Run) -> Callable[..., Any]:
+def reported(redrawn):
     """Return the report of a command line that names no file, measured once a process."""
 
-    def call(*arguments: str) -> Any:
+    def call(*arguments):
         if arguments not in _measured:
             assert redrawn(*arguments).code == 0
         return _measured[arguments]

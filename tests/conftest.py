@@ -129,7 +129,7 @@ def checkpoint(tmp_path_factory):
     import torch
     from transformers.utils import logging
 
-    made: dict[str, Path] = {}
+    made = {}
 
     def get(kind):
         if kind not in made:

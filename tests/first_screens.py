@@ -1,11 +1,20 @@
 """What holds of every command's first screen, whatever the terminal."""
 
 import re
+import shlex
+from pathlib import Path
+from string import Template
 
+import yaml
 from rich.cells import cell_len
 
 from attnviz.draw.terminal import first_screen
 
+_TEXTS = {
+    "CAT": "'The cat sat on the mat because it was tired.'",
+    "BEGUN": "'The cat sat on the mat because it w'",
+    "MARY": "'When Mary and John went to the shop, John gave a drink to Mary. Then Mary and'",
+}
 SIZES = ((80, 24), (120, 40), (200, 60))
 """Columns and lines of terminals."""
 
@@ -31,3 +40,10 @@ def fitting(document, theme, columns, lines):
     answer, said = theme.spell(document.finding), " ".join(shown[1:4])
     assert said.startswith(answer[:60]) or answer.startswith(shown[1])
     return [*map(unframed, shown)] if columns >= 120 else shown
+
+
+def command_lines(kind):
+    """Return the command lines of one kind in ``screens.yaml``, as words, by name."""
+    table = yaml.safe_load(Path(__file__).with_name("screens.yaml").read_text(encoding="utf-8"))
+    lines = {name: Template(line).substitute(_TEXTS) for name, line in table[kind].items()}
+    return {name: tuple(shlex.split(line)) for name, line in lines.items()}

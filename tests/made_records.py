@@ -5,14 +5,7 @@ import pytest
 
 from attnviz.measures.one_text import head_scores, notable_heads
 from attnviz.measures.rows import Conditions, TextFacts, whole_scores
-from attnviz.records import (
-    AttentionRecord,
-    HeadsRecord,
-    Kind,
-    LayerWeights,
-    ModelInfo,
-    Tokens,
-)
+from attnviz.records import AttentionRecord, HeadsRecord, LayerWeights, ModelInfo, Tokens
 
 _SHOWN = ("<s>", " The", " cat", " saw", " the", " cat", ".")
 
@@ -83,7 +76,7 @@ def make_report(
 def measured(name, weights, ids=None, special=None, *, causal=True):
     """One measure of whole matrices (..., query, key); every token different unless told."""
     queries, keys = weights.shape[-2:]
-    kind: Kind = "self" if queries == keys else "cross"
+    kind = "self" if queries == keys else "cross"
 
     def tokens(count):
         return Tokens(

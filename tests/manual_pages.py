@@ -43,7 +43,7 @@ class Block:
         lines = self.body.splitlines()
         assert lines, "a console block is empty"
         assert lines[0].startswith("$ "), f"a console block starts with {lines[0]!r}, not a command"
-        steps: list[Step] = []
+        steps = []
         command, output = "", []
         for line in lines:
             if command.endswith("\\"):
@@ -63,7 +63,7 @@ class Block:
     @property
     def statements(self):
         """What is typed in a session, without its prompts, and what each prints."""
-        steps: list[Step] = []
+        steps = []
         for line in self.body.splitlines():
             if line.startswith(PROMPT):
                 steps.append(Step(line.removeprefix(PROMPT), ()))

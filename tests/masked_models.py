@@ -1,7 +1,5 @@
 """Random transformers models of every kind of mask, and which keys their queries see, by hand."""
 
-from collections.abc import Callable
-
 import numpy as np
 
 from attnviz.models.prepare import prepared
@@ -10,8 +8,6 @@ from .small_models import word_tokenizer
 
 WINDOW, PREFIX = 4, 5
 """The tokens of a window or chunk; those of a prefix that all see each other."""
-
-Mask = Callable[[int], np.ndarray]
 
 
 def _causal(count):
@@ -44,7 +40,7 @@ def _near(count):
     return np.asarray(abs(_distance(count)) <= WINDOW // 2)
 
 
-MASKS: dict[str, tuple[Mask, Mask]] = {
+MASKS = {
     "causal": (_causal, _causal),
     "both ways": (_both_ways, _both_ways),
     "sliding": (_window, _window),

@@ -3,8 +3,6 @@
 What imports torch or transformers does so when it is called: tests without a model stay light.
 """
 
-from typing import Any
-
 from attnviz.attention.decoder_config import DecoderConfig
 
 WORDS = ("<pad>", "<s>", "</s>", "<unk>", "the", "cat", "sat", "on", "mat", "because", "tired")
@@ -44,7 +42,7 @@ def whole_weights(model, tokens):
 
 def plain_weights(stack, ids):
     """Return the weights (head, query, key) of each layer of a stack in NumPy, from a plain run."""
-    found: dict[int, Any] = {}
+    found = {}
     stack.run_outputs(ids, lambda layer, weights, outputs: found.update({layer: weights}))
     return found
 
@@ -148,19 +146,7 @@ GPT_OSS = {
 }
 """What a GPT-OSS config has beside Llama's fields."""
 
-QWEN3_NEXT = {
-    "linear_key_head_dim": 4,
-    "linear_value_head_dim": 4,
-    "linear_num_key_heads": 3,
-    "linear_num_value_heads": 3,
-    "num_experts": 3,
-    "num_experts_per_tok": 2,
-    "moe_intermediate_size": 12,
-    "shared_expert_intermediate_size": 12,
-}
-"""What a Qwen3-Next config has beside Llama's fields and the kinds of its layers."""
-
-TINY: dict[str, tuple[str, str, dict[str, Any]]] = {
+TINY = {
     "gpt2": ("GPT2LMHeadModel", "GPT2Config", {**gpt_fields(6, 17), "n_inner": 5}),
     "llama": ("LlamaForCausalLM", "LlamaConfig", llama_fields(12, 5, 23, (6, 2, 4))),
     "bert": ("BertForMaskedLM", "BertConfig", bert_fields(6, 5, 19)),

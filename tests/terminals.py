@@ -6,9 +6,7 @@ import io
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import pyte
 import pytest
@@ -18,13 +16,8 @@ from rich.console import Console
 from attnviz.draw.palette import colour_table, to_hex
 
 SPEAKING = (
-    "NO_COLOR",
-    "FORCE_COLOR",
-    "COLUMNS",
-    "LINES",
-    "TERM",
-    "ATTNVIZ_TRACEBACK",
-    "ATTNVIZ_MODEL",
+    *("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"),
+    *("TERM", "ATTNVIZ_TRACEBACK", "ATTNVIZ_MODEL"),
 )
 """Variables that change what the command line writes."""
 
@@ -43,9 +36,6 @@ def environment():
 
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="needs signals, shells or files of POSIX")
-
-Start = Callable[..., Any]
-"""Starts the command line in a terminal; returns the ``pexpect.spawn``."""
 
 
 @pytest.fixture
@@ -78,7 +68,7 @@ def start(program, environment, tmp_path):
 def interrupted(child):
     """What a process says from Ctrl-C to its end, which tells of the interruption."""
     child.sendintr()
-    output: str = child.read()
+    output = child.read()
     child.wait()
     assert child.exitstatus == 130, output
     assert "Traceback" not in output
@@ -87,7 +77,7 @@ def interrupted(child):
 
 def finished(child):
     """What a process writes until it ends well."""
-    output: str = child.read()
+    output = child.read()
     child.wait()
     assert child.exitstatus == 0, output
     return output
@@ -128,7 +118,6 @@ def console(terminal, quiet=False):
 
 
 def printed(shown):
-    assert isinstance(shown.file, io.StringIO)
     return shown.file.getvalue()
 
 
@@ -190,7 +179,7 @@ def look():
         screen.set_mode(pyte.modes.LNM)
         pyte.Stream(screen).feed(stream.getvalue())
         rows = [[screen.buffer[y][x] for x in range(columns)] for y in range(len(block.lines))]
-        steps: dict[str, set[int]] = {}
+        steps = {}
         for step, colour in enumerate(colour_table(palette)):
             steps.setdefault(to_hex(colour)[1:], set()).add(step)
         return Terminal(rows, steps)

@@ -4,7 +4,6 @@ import io
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -59,7 +58,7 @@ def test_a_stream_is_read_and_a_file_no_further_than_asked(tmp_path, monkeypatch
     path.write_text("text\n" * 100_000, encoding="utf-8")
     lines = open_corpus(path).lines()
     assert next(lines) == Line(1, "text")
-    lines.close()  # type: ignore[attr-defined]
+    lines.close()
 
 
 def test_parquet(tmp_path):
@@ -71,7 +70,7 @@ def test_parquet(tmp_path):
 
 
 def test_a_data_set_of_a_hub(monkeypatch):
-    asked: list[Any] = []
+    asked = []
 
     def load_dataset(name, *, split, streaming):
         asked.append((name, split, streaming))

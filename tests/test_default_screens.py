@@ -1,45 +1,16 @@
 """The default screens of the bundled model: their words, and that a larger one shows more."""
 
 import re
-from collections.abc import Callable
 
 import pytest
 from rich.cells import cell_len
 
 from attnviz.draw.theme import Theme
 
-from .first_screens import SIZES, fitting
+from .first_screens import SIZES, command_lines, fitting
 from .test_words import REPLACED
 
-Screens = Callable[[str], list[list[str]]]
-"""Draws a named screen at the three sizes."""
-
-CAT = "The cat sat on the mat because it was tired."
-MARY = "When Mary and John went to the shop, John gave a drink to Mary. Then Mary and"
-SCREENS: dict[str, tuple[str, ...]] = {
-    "heads": ("heads", CAT),
-    "heads, longer": ("heads", MARY),
-    "heads, one": ("heads", MARY, "--head", "L1H2"),
-    "rollout": ("rollout", CAT),
-    "generate": ("generate", CAT[:35], "--tokens", "20"),
-    "why": ("why", MARY),
-    "why, inputs": ("why", CAT, "--inputs"),
-    "lens": ("lens", MARY),
-    "link": ("link", MARY),
-    "patterns": ("patterns",),
-    "atlas": ("atlas",),
-    "patch": ("patch",),
-    "ablate": ("ablate", MARY),
-    "path": ("path", "L0H0"),
-    "params": ("params", "gpt2"),
-    "params, cards": ("params", "gpt2", "--gpu", "all"),
-    "scaling": ("scaling", "--samples", "10"),
-    "retrieve": ("retrieve", "--lengths", "128,192", "--haystacks", "2"),
-    "head": ("head", "L1H2"),
-    "report": ("report",),
-    "prune": ("prune", "--fraction", "0.2", "--draws", "1"),
-}
-"""Command lines as other tests of screens have them, so that each is measured once a process."""
+SCREENS = command_lines("default")
 
 FORBIDDEN = {
     r"\brests? on\b": "sink",

@@ -9,10 +9,10 @@ from .test_imports import CAPABILITIES, PATHS, ROOT, imports, layer, nodes, tree
 
 SIZES = Path(__file__).with_name("house.toml")
 
-KNOWS_THE_COMMAND_LINE: set[str] = set()
+KNOWS_THE_COMMAND_LINE = set()
 """Modules outside ``cli`` that still import it or typer; none may be added."""
 
-SEVERAL_CLASSES: set[str] = set()
+SEVERAL_CLASSES = set()
 """Public class names that still stand in several modules; none may be added."""
 
 
@@ -63,7 +63,7 @@ def test_a_public_class_name_stands_once():
 
 def test_no_part_is_larger_than_its_ceiling_or_says_why():
     """A part above its ceiling stands in the table ``above`` with its lines and the reason."""
-    lines: dict[str, int] = defaultdict(int)
+    lines = defaultdict(int)
     for module, path in PATHS.items():
         lines[part(module)] += path.read_bytes().count(b"\n")
     sizes = tomllib.loads(SIZES.read_text(encoding="utf-8"))

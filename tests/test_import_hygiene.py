@@ -9,6 +9,8 @@ import pytest
 
 from attnviz.cli.app import COMMANDS
 
+from .first_screens import command_lines
+
 HEAVY = {"torch", "transformers", "huggingface_hub", "keras", "matplotlib", "sympy", "pandas"}
 WORDS = "the cat sat on the mat"
 SENTENCE = "The cat sat on the mat because it was tired."
@@ -44,30 +46,7 @@ def imported(*lines, code=0, unwanted=()):
     return {name.partition(".")[0] for name in modules}, set(modules)
 
 
-BUILT_IN = [
-    ["heads", SENTENCE],
-    ["heads", "나는 오늘 학교에 갔다 .", "--model", "mha", "--causal", "--explain"],
-    ["why", SENTENCE, "--head", "L1H0"],
-    ["lens", SENTENCE, "--head", "L1H0"],
-    ["link", SENTENCE, "--controls", "2"],
-    ["generate", SENTENCE, "--tokens", "2", "--ablate", "L0H0"],
-    ["scaling", SENTENCE, "--from-model", "--json"],
-    ["patterns", SENTENCE, "--control", "random-weights", "--json"],
-    ["ablate", SENTENCE, "--json", "--by-token"],
-    ["ablate", "--texts", "texts.txt", "--head", "3", "--json", "--mode", "resample"],
-    ["patch", "The cat sat.", "The dog sat.", "--what", "key", "--metric", "kl", "--json"],
-    ["prune", "--fraction", "0.1", "--texts", "texts.txt", "--json"],
-    ["diff", "tiny", "--dtype-b", "float64", "--texts", "texts.txt", "-q"],
-    ["rollout", SENTENCE],
-    ["heads", SENTENCE, "--ablate", "L1H0"],
-    ["path", "L1H2", "--top", "3"],
-    ["head", "L1H2", SENTENCE, "--texts", "texts.txt", "--json"],
-    ["report", "--texts", "texts.txt", "--json", "--cards", "1"],
-    ["retrieve", "--lengths", "128", "--haystacks", "1", "--json"],
-    ["params", "tiny", "--tokens", "64"],
-    ["docs", "lens"],
-    ["use"],
-]
+BUILT_IN = [*command_lines("light").values()]
 
 CORPUS = [
     ["atlas", "--texts", "texts.txt", "--json", "--resume", "atlas.record"],

@@ -112,7 +112,7 @@ def test_another_run_does_not_add_up():
 
 def test_a_run_goes_on_from_its_file(tmp_path, monkeypatch):
     monkeypatch.setattr(mergeable, "_SECONDS", 0.0)
-    path, done = tmp_path / "part", list[int]()
+    path, done = tmp_path / "part", []
 
     def failing(block):
         if len(done) in (1, 3):

@@ -46,7 +46,7 @@ def test_the_second_process_writes_no_file(joined, tmp_path):
 
 
 def test_before_they_can_ask_the_first_process_speaks(joined):
-    waited: list[float] = []
+    waited = []
     joined.setitem(sys.modules, "torch", None)
     joined.setattr(time, "sleep", waited.append)
     assert not ranks.tells_its_end(interrupted=True)
@@ -59,7 +59,7 @@ def test_before_they_can_ask_the_first_process_speaks(joined):
 
 
 def test_of_several_the_first_to_ask_speaks(joined):
-    asked: list[str] = []
+    asked = []
 
     def add(key, number):
         asked.append(key)

@@ -4,7 +4,6 @@ import dataclasses
 import io
 import json
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -131,7 +130,7 @@ def comparisons(draw):
         sinks = {place: draw(SHARES) for place in kept} if draw(st.booleans()) else {}
         model = dataclasses.replace(info, score=score)
         record = AttentionRecord(model, kind, causal, queries, keys, tuple(layers))
-        shared: Any = {
+        shared = {
             "text": draw(WORDS),
             "target": draw(WORDS) if kind in ("decoder", "cross") and draw(st.booleans()) else None,
             "sink": draw(st.booleans()),
@@ -201,7 +200,7 @@ def known(draw, info, source):
             name = draw(st.none() | st.sampled_from(sorted(LABELS)))
             score = math.nan if name is None else draw(st.integers(0, 10_000)) / 10_000
             heads[layer, head] = KnownLabel(name, score)
-    return KnownLabels(source, heads, draw(st.just("") | DATES))  # type: ignore[arg-type]
+    return KnownLabels(source, heads, draw(st.just("") | DATES))
 
 
 @st.composite

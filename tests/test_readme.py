@@ -24,7 +24,6 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stdout, suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -113,7 +112,7 @@ def read_screen(screen):
 
 def run_session(statements):
     """The lines that each statement prints, in one namespace, as a REPL echoes it."""
-    names: dict[str, object] = {"__name__": "__main__"}
+    names = {"__name__": "__main__"}
     outputs = []
     for step in statements:
         printed = io.StringIO()
@@ -125,7 +124,7 @@ def run_session(statements):
 
 def rewrite(text, block, outputs):
     """The text with new outputs in one of its blocks."""
-    lines: list[str] = []
+    lines = []
     steps = block.statements if block.is_session else block.steps
     for step, output in zip(steps, outputs, strict=True):
         typed = f"$ {step.command}"
@@ -221,7 +220,7 @@ def test_the_python_example_runs_on_a_model_that_is_loaded(checkpoint, tmp_path,
         if block.kind == "python" and '"openai-community/gpt2"' in block.body
     )
     here = example.replace('"openai-community/gpt2"', repr(str(checkpoint("gpt2"))))
-    names: dict[str, Any] = {}
+    names = {}
     exec(here.replace("L5H1", "L1H1"), names)
     assert Path("maps.html").stat().st_size > 10_000
     assert names["maps"]["L1H1"].ndim == 2

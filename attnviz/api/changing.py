@@ -16,7 +16,7 @@ from attnviz.api.opening import (
     named_or_loaded,
     open_given,
     open_picture_texts,
-    open_with_pictures,
+    read_pictures,
     refuse_beside_pictures,
     text_or_none,
 )
@@ -103,8 +103,7 @@ def ablate(
     second: a text that is joined to the one text, for models that compare two.
     The other options are those of ``attnviz ablate``: see ``AblateRequest``.
 
-    Raises UsageError (also a ValueError) for options, heads or texts that do not fit, LoadError for
-    a model or a file that cannot be read, UnsupportedError if the heads cannot be ablated.
+    Raises what ``capture`` raises, UnsupportedError if the heads cannot be ablated.
     """
     from attnviz.inspect.interventions.ablate import ablate as question
     from attnviz.inspect.interventions.ablate.request import AblateRequest
@@ -132,8 +131,8 @@ def ablate(
     reads: Any = model  # an nn.Module that reads no text is refused
     if image is not None:
         refuse_beside_pictures(tokenizer=tokenizer, chat=chat, column=column, shard=shard)
-        opened, about = open_with_pictures(reads, processor, texts, image)
-        return question.ablate(opened, about, request)
+        about, _, opening = read_pictures(texts, image)
+        return question.ablate(opening(reads, processor), about, request)
     if shard is not None:
         from attnviz.inspect.interventions.ablate.corpus import ablate_over, refuse_for_corpus
 
@@ -175,8 +174,7 @@ def prune(
         pruned model; None to write nothing.
     The other options are those of ``attnviz prune``; see ``PruneRequest``.
 
-    Raises UsageError (also a ValueError) for options, heads or texts that do not fit, LoadError for
-    what cannot be read or written, UnsupportedError if the heads cannot be removed for good.
+    Raises what ``capture`` raises, UnsupportedError if the heads cannot be removed for good.
     """
     from attnviz.inspect.prune import prune as question
     from attnviz.inspect.prune.request import PruneRequest
@@ -230,8 +228,7 @@ def patch(
         which is patched. processor: of a loaded model, see ``heads``.
     The options are those of ``attnviz patch``; see ``PatchRequest``.
 
-    Raises UsageError (also a ValueError) for options, heads or prompts that do not fit, LoadError
-    for a model or a file that cannot be read, UnsupportedError if the model cannot be patched.
+    Raises what ``capture`` raises, UnsupportedError if the model cannot be patched.
     """
     from attnviz.inspect.interventions.patch import patch as question
     from attnviz.inspect.interventions.patch.request import PatchRequest
@@ -289,6 +286,8 @@ def diff(
     *,
     tokenizer: Any = None,
     texts_b: str | Iterable[str] | None = None,
+    image: Any = None,
+    processor: Any = None,
     device: str = "cpu",
     dtype: Literal["auto", "float32", "float16", "bfloat16", "float64"] = "auto",
     backend: Literal["auto", "numpy", "torch"] = "auto",
@@ -309,12 +308,12 @@ def diff(
 
     a, b: models, see ``capture``, or results saved as JSON; b is the same as a by default.
     texts: one or several; by default the built-in ones. texts_b: those of b, by default ``texts``.
-    tokenizer: for loaded models. device, dtype, backend, revision: for models given by name; a
-        saved result is compared as it is. dtype_b, backend_b, revision_b: for b.
+    image: a picture or a list of them in place of texts, or that one text is about, see ``heads``.
+    tokenizer, processor: for loaded models. device, dtype, backend, revision: for models given by
+        name; a saved result is compared as it is. dtype_b, backend_b, revision_b: for b.
     The other options are those of ``attnviz diff``; see ``DiffRequest``.
 
-    Raises UsageError (also a ValueError) for options or texts that do not fit, LoadError for files
-    that cannot be read, UnsupportedError if the attention cannot be observed.
+    Raises what ``capture`` raises, UnsupportedError if the attention cannot be observed.
     """
     from attnviz.inspect.diff import diff as question
     from attnviz.inspect.diff.request import DiffRequest
@@ -322,8 +321,15 @@ def diff(
     from attnviz.models.resolve import LoadOptions
 
     request = DiffRequest.of(locals())
-    one, other = named_or_loaded([a, a if b is None else b], tokenizer)
     options = LoadOptions(device=device, dtype=dtype, backend=backend, revision=revision, seed=seed)
+    both = [a, a if b is None else b]
+    if image is not None:
+        refuse_beside_pictures(tokenizer=tokenizer, texts_b=texts_b)
+        about, work, opening = read_pictures(texts, image)
+        one, other = named_or_loaded(both, processor, opening)
+        sides = both_sides(request, one, other, options, texts=about, pictures=work)
+        return question.diff(*sides, request)
+    one, other = named_or_loaded(both, tokenizer)
     read, read_b = texts_of(texts), texts_of(texts_b)
     sides = both_sides(request, one, other, options, texts=read, texts_b=read_b)
     return question.diff(*sides, request)
@@ -347,8 +353,7 @@ def check(
     file: rules in TOML. init, force, update: write the file or renew its baselines, as the options
         of ``attnviz check`` do. junit: a file to be written as JUnit XML.
 
-    Raises UsageError (also a ValueError) for rules that do not fit the model, LoadError for a file
-    that cannot be read or written, UnsupportedError if the attention cannot be observed.
+    Raises what ``capture`` raises, UnsupportedError if the attention cannot be observed.
     """
     from attnviz.inspect.check import check as question
     from attnviz.inspect.check.ci import write_junit

@@ -116,8 +116,7 @@ def scaling(
         default. activation: True returns ReLU, GELU, SiLU and gates as curves instead.
     The options are those of ``attnviz scaling``; see ``ScalingRequest``.
 
-    Raises UsageError (also a ValueError) for options, heads or a text that do not fit, LoadError
-    for a model that cannot be read, UnsupportedError if it does not show its queries and keys.
+    Raises what ``capture`` raises, UnsupportedError if a model hides its queries and keys.
     """
     from attnviz.learn.scaling import scaling as question
     from attnviz.learn.scaling.request import ScalingRequest
@@ -155,8 +154,7 @@ def verify(
     dtype: of the library's own attention. The options are those of ``attnviz verify``; see
         ``VerifyRequest``. The report's ``failed`` has the checks that failed.
 
-    Raises UsageError (also a ValueError) for options or a text that do not fit, LoadError for a
-    model that cannot be read, UnsupportedError if it does not take text.
+    Raises what ``capture`` raises, UnsupportedError if the model does not take text.
     """
     from attnviz.learn.verify.request import VerifyRequest
 

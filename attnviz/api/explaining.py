@@ -45,8 +45,7 @@ def lens(
     second: a text that is joined to the prompt, for models that compare two.
     The other options are those of ``attnviz lens``; see ``LensRequest``.
 
-    Raises UsageError (also a ValueError) for options, heads or a text that do not fit, LoadError
-    for a model that cannot be read, UnsupportedError if its blocks do not add to one residual
+    Raises what ``capture`` raises, UnsupportedError if its blocks do not add to one residual
     stream.
     """
     from attnviz.inspect.lens import lens as question
@@ -86,8 +85,7 @@ def link(
         of changed prompts, with other words around query and key.
     The other options are those of ``attnviz link``; see ``LinkRequest``, which has the defaults.
 
-    Raises UsageError (also a ValueError) for options, heads or prompts that do not fit, LoadError
-    for a model that cannot be read, UnsupportedError if the parts do not give its own weights.
+    Raises what ``capture`` raises, UnsupportedError if the parts do not give its own weights.
     """
     given = locals() | {"head": None if head is None else spelled_heads(head)[0]}
     from attnviz.inspect.link import link as question
@@ -142,8 +140,7 @@ def why(
     second: a text that is joined to the prompt, for models that compare two.
     The other options are those of ``attnviz why``; see ``WhyRequest``.
 
-    Raises UsageError (also a ValueError) for options, heads or prompts that do not fit, LoadError
-    for a model that cannot be read, UnsupportedError if the parts do not sum to its logit.
+    Raises what ``capture`` raises, UnsupportedError if the parts do not sum to its logit.
     """
     from attnviz.inspect.why import why as question
     from attnviz.inspect.why.request import WhyRequest

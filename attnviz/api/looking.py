@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from attnviz.inspect.generate.report import GenerateReport
     from attnviz.inspect.heads.head_maps import HeadMaps, TokenLabels
     from attnviz.inspect.heads.report import HeadsReport, LongHeads
-    from attnviz.inspect.heads.request import HeadsRequest
     from attnviz.inspect.picture.report import PictureReport
     from attnviz.inspect.picture_text.report import PictureTextReport
     from attnviz.inspect.rollout.report import RolloutReport
@@ -190,22 +189,43 @@ def heads(
         default the model writes them.
     The options are those of ``attnviz heads``. Over a long text the maps are pooled.
 
-    Raises UsageError (also a ValueError) for options, heads or a text that do not fit, LoadError
-    for a model that cannot be read, UnsupportedError if its attention cannot be observed.
+    Raises what ``capture`` raises, UnsupportedError if its attention cannot be observed.
     """
     from attnviz.inspect.heads import heads as question
     from attnviz.inspect.heads.request import HeadsRequest
     from attnviz.models.resolve import LoadOptions, refuse_ignored
 
     request = HeadsRequest.of(locals())
+    given = () if text is None else ("text",)
     if image is not None and isinstance(text, str):
-        return _on_prompt(model, image, processor, request, text, generate)
+        from attnviz.inspect.picture_text.picture_text import picture_text
+        from attnviz.inspect.picture_text.request import picture_text_request
+        from attnviz.models.pictures import picture_prompt
+
+        prompted, prompt = picture_text_request(request, generate), picture_prompt(text, image)
+        return picture_text(open_picture_texts(model, processor), prompt, prompted)
     if generate is not None:
         raise UsageError("generate is for a text with pictures: give text and image")
     if image is not None:
-        return _on_picture(model, image, processor, request, text, at)
-    if audio is not None or transcript is not None:
-        return _on_sound(model, audio, processor, request, text, transcript)
+        from attnviz.inspect.picture.picture import picture
+        from attnviz.inspect.picture.request import picture_request
+        from attnviz.models.pictures import read_picture
+
+        looked = picture_request(request, given, at)
+        pictured = open_pictures(model, processor)
+        return picture(pictured, pictured.read(read_picture(image)), looked)
+    if audio is not None:
+        from attnviz.inspect.speech.request import speech_request
+        from attnviz.inspect.speech.speech import speech
+
+        hearing = open_speech(model, processor)
+        if request.kind == "decoder" and text is None:
+            hearing.hear(audio)
+            asked = replace(request, target=transcript)
+            return question.heads(hearing, audio, asked, lambda changes: hearing)
+        return speech(hearing, hearing.hear(audio), speech_request(request, given, transcript))
+    if transcript is not None:
+        raise UsageError("transcript holds the words of a sound: add audio=")
     if processor is not None or at is not None:
         raise UsageError("processor and at are for pictures: add image=, or leave them out")
     read: str | Texts
@@ -226,63 +246,6 @@ def heads(
 
     (first, _), *_ = question.requested_runs(request, of_texts=isinstance(read, Texts))
     return question.heads(opening(first), read, request, opening, vectors=vectors)
-
-
-def _on_sound(
-    model: AnyModel,
-    audio: str | None,
-    processor: Any,
-    request: HeadsRequest,
-    text: Any,
-    transcript: str | None,
-) -> HeadsReport | LongHeads | SpeechReport:
-    from attnviz.inspect.heads import heads as question
-    from attnviz.inspect.speech.request import speech_request
-    from attnviz.inspect.speech.speech import speech
-
-    if audio is None:
-        raise UsageError("transcript holds the words of a sound: add audio=")
-    opened = open_speech(model, processor)
-    if request.kind == "decoder" and text is None:
-        given = replace(request, target=transcript)
-        opened.hear(audio)
-        return question.heads(opened, audio, given, lambda changes: opened)
-    asked = speech_request(request, () if text is None else ("text",), transcript)
-    return speech(opened, opened.hear(audio), asked)
-
-
-def _on_picture(
-    model: AnyModel,
-    image: Any,
-    processor: Any,
-    request: HeadsRequest,
-    text: Any,
-    at: tuple[int, int] | None,
-) -> PictureReport:
-    from attnviz.inspect.picture.picture import picture
-    from attnviz.inspect.picture.request import picture_request
-    from attnviz.models.pictures import read_picture
-
-    asked = picture_request(request, () if text is None else ("text",), at)
-    opened = open_pictures(model, processor)
-    return picture(opened, opened.read(read_picture(image)), asked)
-
-
-def _on_prompt(
-    model: AnyModel,
-    images: Any,
-    processor: Any,
-    request: HeadsRequest,
-    text: str,
-    generate: int | None,
-) -> PictureTextReport:
-    from attnviz.inspect.picture_text.picture_text import picture_text
-    from attnviz.inspect.picture_text.request import picture_text_request
-    from attnviz.models.picture_texts import picture_prompt
-
-    asked = picture_text_request(request, generate)
-    prompt = picture_prompt(text, images)
-    return picture_text(open_picture_texts(model, processor), prompt, asked)
 
 
 @in_own_modes
@@ -318,8 +281,7 @@ def rollout(
     Of a long text 16 rows are followed, see ``sampled`` of the report.
     The other options are those of ``attnviz rollout``; see ``RolloutRequest``.
 
-    Raises UsageError (also a ValueError) for options or a text that do not fit, LoadError for a
-    model that cannot be read, UnsupportedError if its attention cannot be observed.
+    Raises what ``capture`` raises, UnsupportedError if its attention cannot be observed.
     """
     from attnviz.inspect.rollout import rollout as question
     from attnviz.inspect.rollout.request import RolloutRequest
@@ -362,8 +324,7 @@ def generate(
         text between two steps.
     The options are those of ``attnviz generate``; see ``GenerateRequest``.
 
-    Raises UsageError (also a ValueError) for options, heads or a prompt that do not fit, LoadError
-    for a model that cannot be read, UnsupportedError if it does not predict the next token.
+    Raises what ``capture`` raises, UnsupportedError if the model does not predict the next token.
     """
     from attnviz.inspect.generate import generate as question
     from attnviz.inspect.generate.request import GenerateRequest

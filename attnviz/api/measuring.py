@@ -65,8 +65,7 @@ def patterns(
         without the first token, or times the norm of each key's value.
     The other options are those of ``attnviz patterns``; see ``PatternsRequest``.
 
-    Raises UsageError (also a ValueError) for options, heads or a text that do not fit, LoadError
-    for a model or a file that cannot be read, UnsupportedError if its attention cannot be observed.
+    Raises what ``capture`` raises, UnsupportedError if its attention cannot be observed.
     """
     from attnviz.inspect.patterns import patterns as question
     from attnviz.inspect.patterns.request import PatternsRequest
@@ -154,8 +153,7 @@ def head(
         which the head is ablated; by default the built-in ones.
     The options are those of ``attnviz head``; see ``HeadRequest``.
 
-    Raises UsageError (also a ValueError) for options, a head or texts that do not fit, LoadError
-    for a model or a file that cannot be read, UnsupportedError if its attention cannot be observed.
+    Raises what ``capture`` raises, UnsupportedError if its attention cannot be observed.
     """
     given = locals() | {"head": spelled_heads(head)[0]}
     from attnviz.inspect.head import head as question
@@ -193,8 +191,7 @@ def report(
     budget: the most time or heads of the ablation, such as ``"5m"`` or ``"50"``; None for all.
     The options are those of ``attnviz report``; see ``ReportRequest``.
 
-    Raises UsageError (also a ValueError) for options or texts that do not fit, LoadError for a
-    model or a file that cannot be read, UnsupportedError if its attention cannot be observed.
+    Raises what ``capture`` raises, UnsupportedError if its attention cannot be observed.
     """
     from attnviz.inspect.report import report as question
     from attnviz.inspect.report.request import ReportRequest
@@ -229,8 +226,7 @@ def atlas(
     shard, resume: see ``patterns``. The other options are those of ``attnviz atlas``; see
         ``AtlasRequest``.
 
-    Raises UsageError (also a ValueError) for options or texts that do not fit, LoadError for a
-    model or a file that cannot be read, UnsupportedError if its attention cannot be observed.
+    Raises what ``capture`` raises, UnsupportedError if its attention cannot be observed.
     """
     from attnviz.inspect.atlas import atlas as question
     from attnviz.inspect.atlas.request import AtlasRequest
@@ -284,8 +280,7 @@ def align(
     The options are those of ``attnviz align``. ``report.alignment_heads`` is the list that
     ``generation_config`` takes.
 
-    Raises UsageError (also a ValueError) for options or sounds that do not fit, LoadError for files
-    that cannot be read, UnsupportedError for another kind of model.
+    Raises what ``capture`` raises, UnsupportedError for another kind of model.
     """
     from attnviz.api.opening import open_speech
     from attnviz.inspect.align.align import align as question

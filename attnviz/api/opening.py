@@ -139,7 +139,7 @@ def load(
     if backend == "numpy":
         options = replace(options, work=Work(0))
     refuse_ignored(os.fspath(name), options, [key for key in SHAPING if key in given])
-    from attnviz.engine.untrained import judged
+    from attnviz.engine.text_pass import judged
 
     model = judged(load(os.fspath(name), options))
     if threads is not None:
@@ -187,7 +187,7 @@ def open_given(
     options of the library's own attention.
     Raises UsageError for a tokenizer next to a name, and for a loaded model without a tokenizer.
     """
-    from attnviz.engine.untrained import judged
+    from attnviz.engine.text_pass import judged
 
     if isinstance(tokenizer, str):
         raise UsageError(f"expected a tokenizer, got a text: {tokenizer!r}")
@@ -228,22 +228,20 @@ def open_picture_texts(model: AnyModel, processor: Any) -> PictureTextModel:
     return _with_processor(model, processor, work, PictureTextModel, handed_picture_texts, how)
 
 
-def open_with_pictures(
-    model: AnyModel, processor: Any, text: Any, images: Any
-) -> tuple[Model, Texts]:
-    """Return a model of pictures, and what it reads: pictures, or one text with all of them.
+def read_pictures(
+    text: Any, images: Any
+) -> tuple[Texts, Work, Callable[[AnyModel, Any], PictureModel | PictureTextModel]]:
+    """Return pictures in place of texts, or one text with all of them, and what reads them.
 
-    Raises UsageError for several texts, and what ``open_pictures`` raises.
+    That is the planned work of a model given by name, and the function that opens another one.
+    Raises UsageError for several texts, and what ``read_picture`` raises.
     """
-    from attnviz.models.picture_texts import picture_prompt
-    from attnviz.texts import Texts
+    from attnviz.texts import with_pictures
 
-    prompt = picture_prompt("" if text is None else text, images)
-    if text is not None:
-        one_text(text, 'attnviz.ablate(model, "Is it a cat?", image="cat.jpg")')
-        return open_picture_texts(model, processor), Texts((prompt,), "")
-    opened = open_pictures(model, processor)
-    return opened, Texts(tuple(opened.read(one).file.name for one in prompt.pictures), "")
+    if text is None:
+        return with_pictures(None, images), Work(pictures=True), open_pictures
+    one_text(text, 'attnviz.ablate(model, "Is it a cat?", image="cat.jpg")')
+    return with_pictures(text, images), Work(picture_texts=True), open_picture_texts
 
 
 def refuse_beside_pictures(**given: Any) -> None:
@@ -274,7 +272,7 @@ def _with_processor(
 
     how: the keywords with which a name is opened so.
     """
-    from attnviz.engine.untrained import judged
+    from attnviz.engine.text_pass import judged
     from attnviz.models.model import Model
 
     named = isinstance(model, str | os.PathLike)
@@ -291,20 +289,25 @@ def _with_processor(
     return opened
 
 
-def named_or_loaded(models: Sequence[AnyModel], tokenizer: Any) -> list[str | Model]:
+def named_or_loaded(
+    models: Sequence[AnyModel],
+    reader: Any,
+    opening: Callable[[AnyModel, Any], Model] = open_given,
+) -> list[str | Model]:
     """Return names as they are and other models loaded; one that is given twice is loaded once.
 
-    tokenizer: of the transformers models among them, else None.
-    Raises UsageError for a tokenizer if all models are names, and what ``open_given`` raises.
+    reader: the tokenizer or processor of the transformers models among them, else None. opening:
+    returns such a model with it.
+    Raises UsageError for a reader if all models are names, and what ``opening`` raises.
     """
-    if tokenizer is not None and all(isinstance(each, str | os.PathLike) for each in models):
-        raise UsageError("tokenizer is for a loaded model: a name brings its own")
+    if reader is not None and all(isinstance(each, str | os.PathLike) for each in models):
+        raise UsageError("a tokenizer or processor is for a loaded model: a name brings its own")
     found: dict[int, str | Model] = {}
     for each in models:
         if isinstance(each, str | os.PathLike):
             found[id(each)] = os.fspath(each)
         elif id(each) not in found:
-            found[id(each)] = open_given(each, tokenizer)
+            found[id(each)] = opening(each, reader)
     return [found[id(each)] for each in models]
 
 

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
-from attnviz.attention.converted_tensors import LazyTensors
 from attnviz.attention.decoder_config import DecoderConfig, config_to_llama
 from attnviz.attention.family_reading import read_decoder
+from attnviz.attention.numpy_stack import LazyTensors
 from attnviz.errors import LoadError, UsageError
 from attnviz.reading import read_json
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from attnviz.attention.activations import Activation
+from attnviz.attention.functional import Activation
 from attnviz.attention.numpy_stack import Norm, Order
 
 

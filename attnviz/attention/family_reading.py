@@ -40,12 +40,9 @@ class StoredParameters(NamedTuple):
 
 @dataclass(frozen=True)
 class CheckpointLayout:
-    """The computation that a checkpoint describes, and where its tensors are stored.
+    """The computation that a checkpoint describes, and where each role's tensor is stored.
 
-    shape: the sizes and settings of the layers. parts: where the tensor of each role is stored.
-        architecture: the class of the model. predicts: whether the model has an unembedding.
-    parameters: of the model; None if the files have other tensors too, or only transformers knows
-        whether it can have fewer heads.
+    parameters: how many; None if the files have other tensors too, or only transformers knows.
     """
 
     shape: StackShape

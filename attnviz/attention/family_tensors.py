@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.attention.converted_tensors import LazyTensors
 from attnviz.attention.families import LINEAR, Family, NotUnderstoodError
+from attnviz.attention.numpy_stack import LazyTensors
 
 Shapes = Mapping[str, tuple[int, ...]]
 """Shapes of stored tensors by name."""
@@ -35,11 +35,7 @@ class TensorPart:
 def parts_of(
     family: Family, fields: Mapping[str, Any], sizes: Mapping[str, int], stored: Shapes
 ) -> tuple[str, dict[str, TensorPart]]:
-    """Return the prefix of the stored names, and where each role's tensor is stored.
-
-    sizes: the model's sizes by our names. stored: the shapes in the files. Raises
-    NotUnderstoodError if a tensor is missing, unknown or of another shape.
-    """
+    """Return the prefix of stored names, and where each role is stored; or NotUnderstoodError."""
     first = f"{family.tensors['tokens']}.weight"
     prefix = next((one for one in family.prefixes if one + first in stored), None)
     if prefix is None:
@@ -147,12 +143,7 @@ def head_tensors(
     stored: Shapes,
     prefix: str,
 ) -> dict[str, TensorPart]:
-    """Return where the tensors of a model class's head are stored, by role.
-
-    architecture: the class. sizes: the model's sizes by our names. stored: the shapes in the files.
-    prefix: of the stored names. Raises NotUnderstoodError if the class or a tensor is not as
-    described.
-    """
+    """Return where a model class's head is stored, by role; NotUnderstoodError if it is another."""
     if architecture not in family.heads:
         raise NotUnderstoodError(f"no description of a {architecture}")
     tied = fields.get("tie_word_embeddings", family.tied)

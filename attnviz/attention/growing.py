@@ -32,11 +32,10 @@ _BEFORE = frozenset({"residual", "query", "key", "value", "pattern"})
 class GrowingRun:
     """The run of a text through a NumPy model, from which changed runs can branch off.
 
-    ids: (token,) or (text, token); texts of one length run together. keep: the kinds of values to
-        store in addition to ``residual`` and ``output``.
-    tokens: the length of a text. end: the residual (text, token, width) after the last layer.
-    bytes: of the stored values. held: the stored values by kind and layer, shaped as in ``Edit``.
-    Raises UsageError for the ids that ``NumpyStack.logits`` refuses.
+    ids: (token,) or (text, token), of one length. keep: kinds of values to store beside
+    ``residual`` and ``output``; ``held`` has them by kind and layer, shaped as in ``Edit``, in so
+    many ``bytes``. end: the residual (text, token, width) after the last layer. Raises UsageError
+    as ``NumpyStack.logits``.
     """
 
     def __init__(self, stack: NumpyStack, ids: ArrayLike, keep: Collection[str] = ()) -> None:
@@ -74,13 +73,12 @@ class GrowingRun:
         start: int = 0,
         last: int | None = None,
     ) -> Floats:
-        """Run one text with changes; return the residuals (row, token, width) after the last layer.
+        """Return the residuals (row, token, width) after the last layer of one text with changes.
 
-        first: the first layer in which something is changed. sources: for each layer from it on,
-        the row of the layer before that each of its rows continues; −1 for the text itself. edited:
-        the kinds of values that are changed in each layer. start: the first token that is changed;
-        0 unless the stack is causal and ``key`` and ``value`` were stored. last: how many last
-        tokens are returned; None for all.
+        first: the first changed layer. sources: for each layer from it on the row before that each
+        row continues; −1 for the text. edited: the changed kinds by layer. start: the first changed
+        token of a causal stack with keys and values. last: how many last tokens are returned; None
+        for all.
         """
         stack, tokens = self._stack, self.tokens
         start = 0 if last is None else min(start, tokens - last)
@@ -178,10 +176,7 @@ _HELD = 2**24
 
 
 class StackReader:
-    """Runs texts through one NumPy model; tokens shared with the previous text come from a cache.
-
-    Raises ValueError for a model whose queries see later keys.
-    """
+    """Runs growing texts through one causal NumPy model; what they share comes from a cache."""
 
     def __init__(self, stack: NumpyStack) -> None:
         if not stack.shape.causal:

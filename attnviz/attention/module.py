@@ -112,10 +112,7 @@ class MultiHeadAttention(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw new parameters: Xavier-uniform weights (Glorot & Bengio 2010), biases of zero.
-
-        Each head's v of additive scores counts as a layer from head_dim to one number.
-        """
+        """Draw Xavier-uniform weights (Glorot & Bengio 2010), of heads' v too; biases are zero."""
         for projection in self.children():
             if isinstance(projection, nn.Linear):
                 nn.init.xavier_uniform_(projection.weight)

@@ -10,10 +10,9 @@ from typing import Any, ParamSpec, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.attention.converted_tensors import LazyTensors
 from attnviz.attention.functional import Floats, attention_output, masked_softmax, scores_by
 from attnviz.attention.numpy_attention import NumpyAttention
-from attnviz.attention.numpy_stack import NumpyStack
+from attnviz.attention.numpy_stack import LazyTensors, NumpyStack
 
 _Given = ParamSpec("_Given")
 
@@ -39,11 +38,7 @@ def _rounding(compute: Callable[_Given, Floats]) -> Callable[_Given, Floats]:
 
 
 class NarrowAttention(NumpyAttention):
-    """NumPy attention that rounds all its arrays to bfloat16, as eager attention on torch does.
-
-    Scores are rounded before and after they are scaled, and weights before they mix the values.
-    The softmax itself is computed in float32, as on torch.
-    """
+    """NumPy attention that rounds all arrays to bfloat16 as torch does, but inside the softmax."""
 
     @classmethod
     def of(cls, attention: NumpyAttention) -> Self:

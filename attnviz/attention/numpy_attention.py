@@ -149,10 +149,8 @@ class NumpyAttention:
     ) -> NumpyAttention:
         """Return self-attention with random float32 parameters: Xavier-uniform, biases zero.
 
-        Each weight (out, in) is drawn from ±√(6 / (in + out)) (Glorot & Bengio 2010), in the order
-        query, key, value, output, on every machine the same. The vectors of additive scores, layers
-        from head_dim to one, are drawn last, so that a seed gives the same projections for every
-        score.
+        Weights (out, in) are drawn from ±√(6 / (in + out)) (Glorot & Bengio 2010), the same on
+        every machine: query, key, value, output, then the vectors of additive scores.
         """
         shape = AttentionShape.of(d_model, heads, kv_heads, head_dim)
         generator = np.random.default_rng(seed)
@@ -191,10 +189,7 @@ class NumpyAttention:
         )
 
     def __call__(self, query: Floats, *given: Any, **named: Any) -> tuple[Floats, Floats]:
-        """Return the output (..., query, output_width) and the weights (..., heads, query, key).
-
-        The inputs are those of ``head_outputs``.
-        """
+        """Return the output (..., query, output_width) and the weights; see ``head_outputs``."""
         outputs, weights = self.head_outputs(query, *given, **named)
         return self.joined(outputs), weights
 
@@ -258,10 +253,7 @@ class NumpyAttention:
         return self.joined(outputs)
 
     def joined(self, outputs: Floats) -> Floats:
-        """Return the layer's output (..., query, output_width): the heads' outputs, projected.
-
-        outputs: (..., heads, query, value_dim).
-        """
+        """Return the output (..., query, output_width) of (..., heads, query, value_dim)."""
         if self.removed:
             outputs = outputs.copy()
             outputs[..., self.removed, :, :] = 0
@@ -352,11 +344,7 @@ class NumpyAttention:
         return np.reshape(self.output_weight, (self.shape.output_width, self.heads, -1))
 
     def moved_norms(self, x: Floats) -> Floats:
-        """Return the norms ‖v_j W_O^h‖₂ for each head h and token j: (..., heads, token).
-
-        Times the attention weight on j, the norm is the size of j's addition to the residual
-        (Kobayashi et al. 2020).
-        """
+        """Return the norms ‖v_j W_O^h‖₂, (..., heads, token) (Kobayashi et al. 2020)."""
         value = self.heads_of(x, x, x)[2]
         moved = np.matmul(value, np.moveaxis(self.output_by_head, 0, -1))
         return np.sqrt(np.square(moved).sum(-1))
@@ -409,10 +397,7 @@ class NumpyAttention:
         return query, key[..., ::every, :, :], value[..., ::every, :, :]
 
     def _held(self, part: str, x: Floats) -> Floats | None:
-        """Return the gain of a projection's RMS norm over its scale for x; None without a norm.
-
-        The result is (..., token, heads · head_dim).
-        """
+        """Return a norm's gain over its scale for x, as wide as all heads; None without a norm."""
         gain = getattr(self, f"{part}_gain", None)
         if gain is None:
             return None

@@ -15,21 +15,101 @@ model without learned positions has no ``positions.weight``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from itertools import product
+from mmap import mmap
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from attnviz.attention.activations import ACTIVATE, Activation
-from attnviz.attention.converted_tensors import ConvertedTensors
-from attnviz.attention.functional import Floats, project
+from attnviz.attention.functional import ACTIVATE, Activation, Floats, project
 from attnviz.attention.numpy_attention import KeyValues, NumpyAttention
 from attnviz.attention.rotary import Rotary
 from attnviz.errors import UsageError
+
+_MOST_COPIED = 2**26
+"""Bytes of converted tensors that are kept; further tensors are converted anew in each run."""
+
+
+class LazyTensors(Mapping[str, Floats]):
+    """Tensors by name, each read again at every access."""
+
+    def __init__(self, names: Collection[str], read: Callable[[str], Floats]) -> None:
+        self._names = dict.fromkeys(names)
+        self._read = read
+
+    def __getitem__(self, name: str) -> Floats:
+        if name not in self._names:
+            raise KeyError(name)
+        return self._read(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+class ConvertedTensors:
+    """Tensors by name, read and converted at first use; of copies so many bytes are kept."""
+
+    def __init__(self, stored: Mapping[str, Floats], dtype: DTypeLike) -> None:
+        self.dtype: np.dtype[Any] = np.dtype(dtype)
+        self.stored = stored
+        self._names = frozenset(stored)
+        self._tables: dict[str, Floats] = {}
+        self._kept: dict[str, Floats] = {}
+        self._copied = 0
+        self._most = _MOST_COPIED
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Return the shape of each tensor by its name."""
+        return {name: tensor.shape for name, tensor in self.stored.items()}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._names
+
+    def __getitem__(self, name: str) -> Floats:
+        if name in self._kept:
+            return self._kept[name]
+        stored = self.stored[name]
+        # Products are faster with columns in a row, and a conversion costs the same either way.
+        order: Literal["K", "F"] = "K" if getattr(stored, "dtype", None) == self.dtype else "F"
+        tensor = stored.astype(self.dtype, order=order, copy=False)
+        copied = self._copied + (0 if _is_mapped(tensor) else tensor.nbytes)
+        if copied <= self._most:
+            self._copied = copied
+            self._kept[name] = tensor
+        return tensor
+
+    def keeps(self, name: str) -> bool:
+        """Return whether a tensor is already converted and stored in memory."""
+        return name in self._kept
+
+    def keep(self, most: int) -> None:
+        """Raise the memory limit for converted tensors to ``most`` bytes, if that is larger."""
+        self._most = max(self._most, most)
+
+    def optional(self, name: str) -> Floats | None:
+        """Return the tensor of this name, or None if there is none."""
+        return self[name] if name in self._names else None
+
+    def rows(self, name: str, rows: NDArray[np.integer] | slice) -> Floats:
+        """Return some rows of a table of embeddings; the others are not converted."""
+        if name not in self._tables:
+            self._tables[name] = self.stored[name]
+        return self._tables[name][rows].astype(self.dtype)
+
+
+def _is_mapped(array: object) -> bool:
+    while isinstance(array, np.ndarray):
+        array = array.base
+    return isinstance(array, mmap)
+
 
 Norm = Literal["rms", "rms-from-one", "layer"]
 """The norm: RMS norm (Zhang & Sennrich 2019), RMS norm with one plus the stored gain (Gemma), or
@@ -80,12 +160,10 @@ class StackShape:
 
 
 class LayerTrace(NamedTuple):
-    """The additions of one layer to the residual over one text.
+    """The additions of one layer over a text: stored weights, and fed, (token, width).
 
-    weights: the attention weights that were stored. values: (head, key, value_dim), one for each
-        query head.
-    output: the output projection by head (width, head, value_dim). bias: its bias (width,) or None.
-    fed: the output of the feed-forward, (token, width).
+    values: (head, key, value_dim). output: the projection (width, head, value_dim). bias: (width,)
+    or None.
     """
 
     weights: Floats
@@ -96,11 +174,7 @@ class LayerTrace(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """One pass over a text as a sum: the embedding and each layer's additions.
-
-    embedded: the residual (token, width) before the first layer. layers: the additions of each
-        layer. residual: after the last layer.
-    """
+    """A pass as a sum: the embedding (token, width), each layer's additions, the residual after."""
 
     embedded: Floats
     layers: Sequence[LayerTrace]
@@ -236,12 +310,10 @@ class NumpyStack:
     def direction(
         self, residual: Floats, answer: int, foil: int | None
     ) -> tuple[Floats, float | None]:
-        """Return the direction in the final residual that gives logit(answer) − logit(foil).
+        """Return the direction (token, width) in the final residual of logit(answer) − logit(foil).
 
-        residual: (token, width). foil: None for the logit of the answer alone.
-        The product of direction (token, width) and residual, plus the returned number, is each
-        token's logit difference, with the final norm's scale held fixed. The number is None if
-        neither the final norm nor the unembedding has a bias.
+        Its product with the residual, plus the returned number, is the difference, the final norm's
+        scale held. The number is None without a bias; foil: None for the answer's logit alone.
         """
         row, bias = _unembedding_row(self.tensors, answer)
         if foil is not None:
@@ -304,11 +376,7 @@ class NumpyStack:
         look: Callable[[int, NumpyAttention, Floats], Floats],
         pass_by: Callable[[NumpyAttention, Floats], Floats] = lambda attend, read: attend(read)[0],
     ) -> None:
-        """Run every layer up to the last wanted one.
-
-        look: observes a wanted layer, and returns its attention's output; pass_by: returns that of
-            another layer.
-        """
+        """Run layers up to the last wanted one: ``look`` observes these, ``pass_by`` others."""
         checked = self.checked(ids)
         wanted = [layer for layer in range(self.shape.layers) if wants(layer)]
         if not wanted:
@@ -389,10 +457,7 @@ class NumpyStack:
         attended: Floats,
         edit: Callable[[Floats], Floats] = lambda fed: fed,
     ) -> Floats:
-        """Return the residual after a layer, given that before it and the output of its attention.
-
-        edit: receives the feed-forward's output, and returns the output to add instead.
-        """
+        """Return the residual after a layer; ``edit`` may replace its feed-forward's output."""
         name = f"layers.{layer}"
         if self.shape.order == "after":
             between = self._norm(f"{name}.attention_norm", residual + attended)
@@ -424,11 +489,7 @@ class NumpyStack:
 
 
 def neurons_of(stack: NumpyStack, layer: int, ids: ArrayLike) -> tuple[Floats, Floats | None]:
-    """Return the activation of a layer's neurons over a text, and what it is multiplied with.
-
-    Both are (token, neuron); the second is None without a gate. stack: one with norms before each
-    part. Raises UsageError as ``NumpyStack.logits`` does.
-    """
+    """Return a layer's neurons (token, neuron), and what multiplies them; None without a gate."""
     residual = attended = stack.embed(stack.checked(ids))
     for at in range(layer + 1):
         residual = residual if not at else stack.after_layer(at - 1, residual, attended)
@@ -450,11 +511,7 @@ def _activated(stack: NumpyStack, layer: int, read: Floats) -> tuple[Floats, Flo
 
 
 def embeddings(stack: NumpyStack, ids: NDArray[np.integer], start: int = 0) -> dict[str, Floats]:
-    """Return the rows of each table of embeddings for the tokens of ``ids`` from ``start`` on.
-
-    They are named ``tokens``, ``positions`` and ``types``, and their sum is embedded. A table
-    with one row for all tokens has this row alone.
-    """
+    """Return rows of the tables ``tokens``, ``positions``, ``types`` from token ``start`` on."""
     found = {"tokens": stack.tensors.rows("tokens.weight", ids[..., start:])}
     if stack.shape.embedding_scale != 1.0:
         found["tokens"] = found["tokens"] * stack.dtype.type(stack.shape.embedding_scale)
@@ -491,10 +548,7 @@ def held_norm(stack: NumpyStack, name: str, given: Floats, change: Floats) -> Fl
 
 
 def held_norm_back(stack: NumpyStack, name: str, given: Floats, slope: Floats) -> Floats:
-    """Return the gradient at a norm's input (..., width) from ``slope``, that at its output.
-
-    given: the input that determines the scale, which is fixed.
-    """
+    """Return the gradient at a norm's input (..., width), with its scale for ``given`` fixed."""
     scale = _scale(stack, _centred(stack.shape, given))
     return _centred(stack.shape, slope * stack._gain(name) / scale)
 

@@ -94,10 +94,7 @@ class Yarn:
 
 @dataclass(frozen=True)
 class LongRope:
-    """Stretches each wavelength by a number of its own (Ding et al. 2024, "LongRoPE").
-
-    short, long: these numbers for texts up to the context, and for longer ones.
-    """
+    """Stretches each wavelength by its own number, for short and long texts (Ding et al. 2024)."""
 
     short: tuple[float, ...]
     long: tuple[float, ...]
@@ -127,10 +124,7 @@ class Rotary:
     stretch: Stretch | None = None
 
     def frequencies(self, head_dim: int, tokens: int = 1) -> list[float]:
-        """Return the radians per position of each pair of dimensions in a text of this length.
-
-        Raises ValueError for an odd number of dimensions.
-        """
+        """Return each pair's radians per position in a text; ValueError for an odd ``head_dim``."""
         dims = head_dim if self.dims is None else self.dims
         if dims < 2 or dims % 2 or dims > head_dim:
             raise ValueError(f"rotary positions turn pairs, they need an even head_dim, got {dims}")

@@ -16,14 +16,10 @@ from attnviz.attention.rotary import Rotary, apply_rotary, counted_tables
 
 @dataclass(frozen=True)
 class AttentionShape:
-    """The sizes of one attention layer.
+    """The sizes of one attention layer; neighbouring query heads share a key/value head.
 
-    d_model: width of the query input.
-    heads: number of query heads; kv_heads: of key/value heads. heads / kv_heads neighbouring query
-        heads share a key/value head.
-    head_dim: width of one head's query and key; value_dim: of one head's value and output.
-    key_width, value_width: widths of the key and value inputs. output_width: width of the output.
-    Raises ValueError if one is not positive or ``kv_heads`` does not divide ``heads``.
+    d_model, key_width, value_width, output_width: widths of its inputs and its output. head_dim: of
+    a query and key; value_dim: of a value. Raises ValueError for sizes that do not fit together.
     """
 
     d_model: int

@@ -25,10 +25,7 @@ from attnviz.errors import UsageError
 
 
 class TorchDecoder(nn.Module):
-    """A decoder language model in torch for training, with random initial parameters.
-
-    They are N(0, ``initializer_range``), biases zero.
-    """
+    """A decoder for training: parameters are N(0, ``initializer_range``), biases zero."""
 
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
@@ -46,11 +43,7 @@ class TorchDecoder(nn.Module):
             self.lm_head.weight = self.embed_tokens.weight
 
     def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return next-token logits (batch, token, vocab) for token ids (batch, token).
-
-        mask: a further mask in addition to the causal one, as in ``MultiHeadAttention``.
-        Raises UsageError for no token or more of them than the context allows.
-        """
+        """Return logits (batch, token, vocab) of ids; UsageError if they exceed the context."""
         if not 1 <= ids.shape[-1] <= self.config.context:
             raise UsageError(
                 f"expected 1 to {self.config.context} tokens (the model's context), "
@@ -92,10 +85,7 @@ class TorchDecoder(nn.Module):
 
 
 class _DecoderLayer(nn.Module):
-    """One layer of a decoder: attention and feed-forward, each after a norm.
-
-    Both are added to the residual stream.
-    """
+    """One layer: attention and feed-forward, each after a norm, are added to the stream."""
 
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
@@ -164,12 +154,10 @@ def grown(small: TorchDecoder, config: DecoderConfig) -> TorchDecoder:
 
 @dataclass(frozen=True)
 class _Block:
-    """The position of a small decoder's parameter in the larger decoder's parameter.
+    """Where a small decoder's parameter is in the larger one, multiplied by ``factor``.
 
-    axes: target rows and columns. factor: multiplies the copied numbers.
-    writes: whether its output goes to the residual stream, so that new entries are zero.
-    emptied: whether new entries are zero in layers that the small decoder has.
-    norm: whether new entries are ``factor`` too.
+    axes: target rows and columns. New entries are zero if it writes to the residual stream, or in
+    layers of the small decoder if ``emptied``; ``factor`` in a norm.
     """
 
     axes: tuple[Sequence[int], ...]

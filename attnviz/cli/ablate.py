@@ -1,4 +1,4 @@
-"""The command ``attnviz ablate``: how much the loss rises if heads are ablated."""
+"""The commands that remove heads: ``attnviz ablate`` for a run, ``attnviz prune`` for good."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from attnviz.cli.groups import command
 from attnviz.cli.outlet import Outlet
 from attnviz.errors import UsageError
 from attnviz.inspect.interventions.ablate.request import AblateRequest
+from attnviz.inspect.prune.request import PruneRequest
 from attnviz.models.python_file import built, names_function, running
 from attnviz.options import Sharding
 
-EXAMPLES = """
+ABLATE = """
 attnviz ablate
 attnviz ablate --head 3
 attnviz ablate "When Mary and John went out, John gave a book to Mary." --head L1H0 --by-token
@@ -37,7 +38,7 @@ _FOLLOWED = 3
 
 
 @command(
-    EXAMPLES,
+    ABLATE,
     "--head --by-token --texts --mode --budget --together",
     draws="weights, resampling, bootstrap, control",
 )
@@ -96,3 +97,32 @@ def ablate(
     given = outlet.load_model(work), read, request
     followed = _FOLLOWED if outlet.console is not None and not output.whole else 0
     outlet.run("ablating heads", question.ablate, *given, followed=followed, resume=request.resume)
+
+
+PRUNE = """
+attnviz prune --fraction 0.3
+attnviz prune --fraction 0.25 --uniform --out smaller
+attnviz prune --until-loss 1.05 --rerank --texts stories.txt
+attnviz prune --head L0H1,L2H3 --out without-two
+attnviz prune --model openai-community/gpt2 --fraction 0.2 --method gradient
+"""
+
+
+@command(PRUNE, "--fraction --head --until-loss --out --texts")
+def prune(
+    texts: shared.TextOrTexts,
+    request: PruneRequest,
+    model: shared.LoadedModel,
+    output: shared.Output,
+) -> None:
+    """Remove the least important heads; compare with removing as many at random."""
+    from attnviz.draw.whole_file import check_new_directory
+    from attnviz.inspect.prune import prune as question
+    from attnviz.texts import read_texts
+
+    outlet = Outlet.open(output, model, seed=request.seed, limits_runs=True)
+    if request.out is not None:
+        check_new_directory(request.out)
+    read = read_texts(texts.text, texts.file, texts.texts, texts.column)
+    loaded = outlet.load_model(question.work(read, request))
+    outlet.run("removing heads", question.prune, loaded, read, request, long=False)

@@ -58,10 +58,12 @@ _SHORT = 25
 COMMANDS = {name: line for group in GROUPS.values() for name, line in group.items()}
 
 _TOGETHER = {
-    "prompts": ("why", "link", "lens"),
-    "pairs": ("patch", "path"),
+    "heads": ("heads", "rollout"),
+    "prompts": ("why", "link", "lens", "patch", "path"),
     "cards": ("head", "report"),
-    "corpora": ("atlas", "merge"),
+    "corpora": ("atlas", "merge", "retrieve"),
+    "ablate": ("ablate", "prune"),
+    "verify": ("verify", "scaling"),
     "training": ("sweep", "train"),
 }
 """The modules that have several commands, which read the same; each other command has its own."""

@@ -34,8 +34,6 @@ class _HeadTexts(shared.TextOrTexts):
 
 @dataclass(frozen=True)
 class _Which(Options):
-    """The argument that names the head, with shell completion."""
-
     head: str = argument(
         "HEAD", "The head, such as L1H2.", ..., autocompletion=shared.complete_head
     )
@@ -43,8 +41,6 @@ class _Which(Options):
 
 @dataclass(frozen=True)
 class _OnPicture(shared.OnePicture):
-    """The options that show one head on a picture, from a query."""
-
     token: str | None = option("ROW,COLUMN", "Ask from this patch of the picture, CLS or mean.")
 
 
@@ -102,8 +98,6 @@ attnviz report openai-community/gpt2-xl --budget 5m --save report.html
 
 @dataclass(frozen=True)
 class _Named(TextColumn, shared.ModelArgument):
-    """The argument that names the model, and the options on the texts."""
-
     text: str | None = option(
         "TEXT", "The text of the maps of the cards (default: a short one).", words=True
     )

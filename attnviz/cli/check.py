@@ -30,15 +30,11 @@ attnviz check checks.toml --update
 
 @dataclass(frozen=True)
 class _File(Options):
-    """The argument that names the file of rules."""
-
     file: Path = argument("FILE", "Rules in TOML; see attnviz docs check.", ...)
 
 
 @dataclass(frozen=True)
 class _Model(Options, panel="Model"):
-    """The options on the model that is checked."""
-
     model: str | None = option(
         "NAME",
         "In place of the file's model: tiny, mha, a directory, a Hugging Face id.",
@@ -51,8 +47,6 @@ class _Model(Options, panel="Model"):
 
 @dataclass(frozen=True)
 class _Junit(Options, panel="Output"):
-    """The option that names a JUnit XML file to write, for CI."""
-
     junit: Path | None = option("FILE", "Write JUnit XML, a test case per rule.", writes=True)
 
 

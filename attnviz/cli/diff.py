@@ -20,14 +20,13 @@ EXAMPLES = """
 attnviz diff openai-community/gpt2 ./tuned
 attnviz diff ./model ./model --dtype-b bfloat16 --texts stories.txt
 attnviz diff ./model ./pruned --match --save diff.html
+attnviz diff facebook/dinov2-small ./tuned --images photos
 attnviz patterns --model ./model --save base.json && attnviz diff base.json ./tuned
 """
 
 
 @dataclass(frozen=True)
 class _Sides(Options):
-    """The arguments that name the two models or saved results to compare."""
-
     a: str = argument(
         "A",
         "A model as --model takes it, or a result saved by patterns as .json.",
@@ -39,8 +38,6 @@ class _Sides(Options):
 
 @dataclass(frozen=True)
 class _Texts(TextColumn, panel="What is compared"):
-    """The options on the texts that both compared models run on."""
-
     texts: Path | None = option(
         "FILE",
         "Texts: one a line, or CSV, TSV or JSON with a column text (default: 10 built-in texts).",
@@ -55,9 +52,31 @@ class _Texts(TextColumn, panel="What is compared"):
 
 
 @dataclass(frozen=True)
-class _TextsOfB(Options, panel="B under another condition"):
-    """The options on other texts for the second model, B."""
+class _Pictures(shared.SomePictures, panel="What is compared"):
+    """The options on the pictures that both compared models look at."""
 
+    images: str | None = option("DIR", "Compare vision models over these pictures.")
+
+    def read(self, texts: Options, texts_b: Options) -> Texts:
+        """Return the pictures in place of texts, or the one text with them."""
+        self.refuse(texts)
+        text = getattr(texts, "text", None)
+        if given := [*texts_b.given()]:
+            raise UsageError(f"{given[0]} is for texts: leave it out next to pictures")
+        if self.images is None:
+            from attnviz.texts import read_text, with_pictures
+
+            return with_pictures(text and read_text(text, None, "diff"), [*self.image])
+        if self.image or text is not None:
+            raise UsageError("--images gives all pictures: leave out --image and --text")
+        from attnviz.models.pictures import picture_files
+        from attnviz.texts import Texts
+
+        return Texts(picture_files(self.images), self.images)
+
+
+@dataclass(frozen=True)
+class _TextsOfB(Options, panel="B under another condition"):
     text_b: str | None = option(
         "TEXT", "What B reads in place of --text, as many tokens.", words=True
     )
@@ -75,6 +94,7 @@ class _Request(DiffRequest):
 def diff(
     sides: _Sides,
     texts: _Texts,
+    pictures: _Pictures,
     request: _Request,
     texts_b: _TextsOfB,
     loading: shared.Loading,
@@ -84,8 +104,19 @@ def diff(
     from attnviz.inspect.diff import diff as question
     from attnviz.inspect.diff.sides import both_sides
     from attnviz.models.resolve import LoadOptions
+    from attnviz.models.work import Work
 
     outlet = Outlet.open(output)
+    work: Work | None = None
+    read: Texts | None
+    read_b: Texts | None = None
+    if pictures.image or pictures.images is not None:
+        prompted = texts.text is not None
+        read = pictures.read(texts, texts_b)
+        work = Work(pictures=not prompted, picture_texts=prompted)
+    else:
+        read = _read(texts.text, texts.texts, texts.column)
+        read_b = _read(texts_b.text_b, texts_b.texts_b, texts.column)
     for other, own in (("text_b", "text"), ("texts_b", "texts")):
         if getattr(texts_b, other) is not None and getattr(texts, own) is None:
             name = other.replace("_", "-")
@@ -95,10 +126,10 @@ def diff(
         sides.a,
         sides.a if sides.b is None else sides.b,
         LoadOptions(**vars(loading), seed=request.seed),
-        texts=_read(texts.text, texts.texts, texts.column),
-        texts_b=_read(texts_b.text_b, texts_b.texts_b, texts.column),
+        texts=read,
+        texts_b=read_b,
+        pictures=work,
     )
-
     report = question.diff(
         *(a, b, request),
         opening=lambda side: outlet.load(side.name, side.options),

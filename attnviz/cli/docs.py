@@ -50,8 +50,6 @@ def complete_topic(incomplete: str) -> list[str]:
 
 @dataclass(frozen=True)
 class _Page(Options):
-    """The argument that names a page of the manual, or a word to search for."""
-
     topic: str | None = argument(
         "TOPIC", "A page, or words to search for.", autocompletion=complete_topic
     )

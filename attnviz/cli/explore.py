@@ -29,8 +29,6 @@ _TEXT = "The cat sat on the mat because it was tired."
 
 @dataclass(frozen=True)
 class _Opened(Options):
-    """The argument and options on the text or saved file to open, and on a second side."""
-
     text: str | None = argument("TEXT|FILE", "The text, in quotes; or a saved file.")
     file: Path | None = option("PATH", "Read the text from a UTF-8 file.")
     other: str | None = option(
@@ -51,8 +49,6 @@ class _Opened(Options):
 
 @dataclass(frozen=True)
 class _Screen(Options, panel="Screen"):
-    """The options on the colours and characters of the screen."""
-
     palette: Literal["viridis", "magma", "blues", "grey"] = option(
         "NAME", "Colours: viridis, magma, blues or grey.", "blues"
     )

@@ -1,4 +1,4 @@
-"""The command ``attnviz heads``: heatmaps of every head over a text."""
+"""The commands that show one text, picture or sound: ``attnviz heads`` and ``attnviz rollout``."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from attnviz.draw.report import EVERY, Report
 from attnviz.errors import UsageError
 from attnviz.inspect.heads.request import HeadsRequest
 from attnviz.inspect.picture.request import PictureOptions
+from attnviz.inspect.rollout.request import RolloutRequest
 from attnviz.inspect.speech.request import SpeechOptions
 from attnviz.models.python_file import built, names_function, running
 from attnviz.options import Options, flag, option
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from attnviz.models.model import Model
     from attnviz.records import HeadVectors
 
-EXAMPLES = """
+HEADS = """
 attnviz heads "The cat sat on the mat because it was tired."
 attnviz heads "Mary met John, and John met Mary." --head L1H0 --values
 attnviz heads "The animal didn't cross the street because it was tired." --pair it animal
@@ -70,7 +71,7 @@ class _Saved(Options):
     vectors: bool = flag("Keep queries, keys and norms of values in saved files too, for --from.")
 
 
-@command(EXAMPLES, "--head --layer --token --pair --values --file")
+@command(HEADS, "--head --layer --token --pair --values --file")
 def heads(
     text: shared.TextOrTexts,
     saved: _Saved,
@@ -141,7 +142,6 @@ def _show_module(
     model: shared.ShapedModel,
     output: HeadsOutput,
 ) -> None:
-    """Show the heads of a module of the person's own."""
     kept = {"--layer", "--head", "--kind", "--values", "--top", "--sink/--no-sink", "--index-base"}
     unused = [*text.given(), *request.given()]
     unused = [name for name in unused if name not in kept | {"TEXT"}]
@@ -197,14 +197,14 @@ def _show_prompt(
     model: shared.ShapedModel,
     output: HeadsOutput,
 ) -> None:
-    """Show where the heads of a vision-language model look from a word of a text with pictures."""
     from attnviz.inspect.picture_text.request import picture_text_request
 
     asked = picture_text_request(request, pictures.generate)
     if pictures.at is not None or text.texts is not None:
         raise UsageError(f"{'--texts' if text.texts else '--at'} is not for a text with pictures")
     from attnviz.inspect.picture_text.picture_text import picture_text
-    from attnviz.models.picture_texts import PictureTextModel, picture_prompt
+    from attnviz.models.picture_texts import PictureTextModel
+    from attnviz.models.pictures import picture_prompt
     from attnviz.models.work import Work
     from attnviz.texts import read_text
 
@@ -225,7 +225,6 @@ def _show_sound(
     model: shared.ShapedModel,
     output: HeadsOutput,
 ) -> None:
-    """Show where the heads of a speech model look, in a sound."""
     from attnviz.inspect.speech.request import speech_request
 
     if sound.audio is None:
@@ -288,3 +287,36 @@ def _noted(kept: HeadVectors) -> HeadVectors:
     missing = ["value norms"] * (not kept.norms) + ["queries and keys"] * (not kept.queries)
     how = "heads --vectors keeps them in .npz, as far as the model shows them"
     return replace(kept, notes=(f"The file has no {', '.join(missing)}: {how}.",) * bool(missing))
+
+
+ROLLOUT = """
+attnviz rollout "The cat sat on the mat because it was tired."
+attnviz rollout "Mary met John, and John met Mary." --values --explain
+attnviz rollout --file story.txt --save rollout.svg
+attnviz rollout --image cat.jpg --model facebook/dinov2-small
+"""
+
+
+@command(ROLLOUT, "--token --values --sink --file")
+def rollout(
+    text: shared.Text,
+    picture: shared.OnePicture,
+    request: RolloutRequest,
+    model: shared.ShapedModel,
+    output: shared.Output,
+) -> None:
+    """Follow attention through all layers, from each output token to the input."""
+    from attnviz.inspect.rollout import rollout as question
+    from attnviz.models.work import Work
+    from attnviz.regions import given_text
+
+    outlet = Outlet.open(output, model)
+    if picture.image is not None:
+        content = picture.path(text, request)
+        options = outlet.of_model(Work(pictures=True))
+    else:
+        content = given_text(request, text.text, text.file, "rollout")
+        options = outlet.of_model(question.work(content, request))
+    with outlet.opened(model.model, options) as loaded:
+        report = question.rollout(loaded, content, request)
+    outlet.show(report)

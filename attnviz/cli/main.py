@@ -6,7 +6,6 @@ import gc
 import os
 import sys
 from contextlib import suppress
-from typing import TextIO
 
 from attnviz.models.threads import wait_passively
 from attnviz.ranks import EndsTogether, tells_its_end
@@ -45,21 +44,15 @@ def main() -> None:
                 print("attnviz: interrupted", file=sys.stderr)
         code = _INTERRUPTED
     for stream in (sys.stdout, sys.stderr):
-        _flush(stream)
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError:  # discard the rest, or Python would exit with 120
+            sink = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(sink, stream.fileno())
+            os.close(sink)
     if not chosen and _COMPILED in os.environ:  # torch made it for what it compiles, in vain
         with suppress(OSError):  # others use it
             os.rmdir(os.environ[_COMPILED])
     gc.freeze()  # saves a last search for cycles, a tenth of the run
     sys.exit(code)
-
-
-def _flush(stream: TextIO | None) -> None:
-    """Flush a stream; if that fails, discard the rest, or Python would exit with 120."""
-    if stream is None:
-        return
-    try:
-        stream.flush()
-    except OSError:
-        sink = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(sink, stream.fileno())
-        os.close(sink)

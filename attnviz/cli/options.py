@@ -144,13 +144,10 @@ class SomePictures(Options):
         Raises UsageError for several texts or a chat.
         """
         self.refuse(text, request)
-        from attnviz.texts import Texts, read_text
+        from attnviz.texts import read_text, with_pictures
 
-        if text.text is None and text.file is None:
-            return Texts(self.image, "")
-        from attnviz.models.picture_texts import picture_prompt
-
-        return Texts((picture_prompt(read_text(text.text, text.file), self.image),), "")
+        given = text.text is not None or text.file is not None
+        return with_pictures(read_text(text.text, text.file) if given else None, [*self.image])
 
 
 @dataclass(frozen=True)

@@ -122,7 +122,7 @@ class Outlet:
         name: of the model. options: how it is loaded.
         """
         from attnviz.cli.progress import loading
-        from attnviz.engine.untrained import judged
+        from attnviz.engine.text_pass import judged
         from attnviz.models.memory import keep_freed
         from attnviz.models.resolve import load
 

@@ -22,8 +22,6 @@ attnviz params gpt2 bert-base llama-2-7b --save models.md
 
 @dataclass(frozen=True)
 class _Models(Options):
-    """The argument and option that name models; several are shown side by side."""
-
     names: tuple[str, ...] = argument(
         "MODEL",
         "A named shape such as llama-2-7b, a directory with a config.json, a GGUF file, or a "

@@ -36,8 +36,6 @@ class _Request(PatternsRequest):
 
 @dataclass(frozen=True)
 class _Pictures(Options):
-    """The option that gives many pictures in place of texts."""
-
     images: str | None = option("DIR", "Label the heads of a vision model over these pictures.")
 
 
@@ -88,11 +86,11 @@ def _over_pictures(
     model: shared.ShapedModel,
     outlet: Outlet,
 ) -> None:
-    """Label the heads of a vision model over the pictures of a directory."""
     unused = [*given, *(name for name in request.given() if name != "--index-base")]
     if unused:
         raise UsageError(f"{unused[0]} is for texts: leave it out next to --images")
-    from attnviz.inspect.pictures.pictures import picture_files, pictures
+    from attnviz.inspect.pictures.pictures import pictures
+    from attnviz.models.pictures import picture_files
     from attnviz.models.vision import PictureModel
     from attnviz.models.work import Work
 

@@ -1,4 +1,4 @@
-"""The commands about prompts: ``attnviz why``, ``attnviz link`` and ``attnviz lens``."""
+"""The commands about prompts, ``why``, ``link`` and ``lens``, and pairs: ``patch`` and ``path``."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
 from attnviz.cli.outlet import Outlet
+from attnviz.inspect.interventions.patch.request import PatchRequest
+from attnviz.inspect.interventions.path.request import PathRequest
 from attnviz.inspect.lens.request import LensRequest
 from attnviz.inspect.link.request import LinkRequest
 from attnviz.inspect.why.request import WhyRequest
@@ -19,8 +21,6 @@ _BRIEF = "Many prompts: one a line, CSV, TSV or JSON."
 
 @dataclass(frozen=True)
 class _WhyPrompts(TextColumn, shared.PromptText):
-    """The argument and options on one prompt or many, each with a prediction to explain."""
-
     texts: Path | None = option("FILE", f"{_MANY} answer, foil and position.", brief=_BRIEF)
 
 
@@ -41,9 +41,7 @@ def why(
     from attnviz.prompts.study import read_prompts
 
     outlet = Outlet.open(output, model)
-    read, source = read_prompts(
-        "why", request, prompts.text, prompts.file, prompts.texts, prompts.column
-    )
+    read, source = read_prompts("why", request, **vars(prompts))
     given = outlet.load_model(question.work(read, request)), read, request
     report = outlet.run("taking logits apart", question.why, *given, long=False, source=source)
     report.require_tally()
@@ -51,8 +49,6 @@ def why(
 
 @dataclass(frozen=True)
 class _LinkPrompts(TextColumn, shared.PromptText):
-    """The argument and options on one prompt or many, each with a link to explain."""
-
     texts: Path | None = option("FILE", f"{_MANY} query, key and than.", brief=_BRIEF)
 
 
@@ -75,9 +71,7 @@ def link(
     from attnviz.prompts.study import read_prompts
 
     outlet = Outlet.open(output, model)
-    read, source = read_prompts(
-        "link", request, prompts.text, prompts.file, prompts.texts, prompts.column
-    )
+    read, source = read_prompts("link", request, **vars(prompts))
     given = outlet.load_model(question.work(read, request)), read, request
     report = outlet.run("taking attention apart", question.link, *given, long=False, source=source)
     report.require_tally()
@@ -107,3 +101,59 @@ def lens(
     source = "" if prompt.file is None else visible(str(prompt.file))
     loaded = outlet.load_model(question.work(text, request))
     outlet.show(question.lens(loaded, text, request, source=source))
+
+
+PATCH = """
+attnviz patch
+attnviz patch "Tom Brown ran. Tom" "Tom Harris ran. Tom"
+attnviz patch CLEAN CORRUPT --by-token --head L1H0,L1H2
+attnviz patch CLEAN CORRUPT --what residual
+attnviz patch "What is it?" --image cat.jpg --image dog.jpg --model ./my-vlm
+attnviz patch --pairs pairs.jsonl --together L1H0,L1H2 --fdr --save effects.csv
+"""
+
+
+@command(PATCH, "--by-token --head --pairs --together --top")
+def patch(
+    request: PatchRequest,
+    pictures: shared.SomePictures,
+    model: shared.DrawnModel,
+    output: shared.Output,
+) -> None:
+    """Patch activations between two prompts to find which heads carry the difference."""
+    # Options are checked before a model is loaded. Ctrl-C shows the partial result.
+    from attnviz.inspect.interventions.patch import patch as question
+    from attnviz.inspect.interventions.prompts import picture_pair, read_pairs
+    from attnviz.models.work import Work
+
+    outlet = Outlet.open(output, model, limits_runs=True)
+    if pictures.image:
+        pictures.refuse(request)
+        pairs = picture_pair(request.clean, request.corrupt, pictures.image)
+        work = Work(picture_texts=True)
+    else:
+        pairs = read_pairs(
+            request.clean, request.corrupt, request.pairs, request.second, chat=request.chat
+        )
+        work = question.work(pairs, request)
+    loaded = outlet.load_model(work)
+    outlet.run("patching", question.patch, loaded, pairs, request, resume=request.resume)
+
+
+PATH = """
+attnviz path L0H0
+attnviz path L0H0 "Tom Brown ran. Tom" "Tom Harris ran. Tom"
+attnviz path L1H2 --into value --pairs pairs.jsonl --save listeners.csv
+"""
+
+
+@command(PATH, "--into --pairs --top")
+def path(request: PathRequest, model: shared.DrawnModel, output: shared.Output) -> None:
+    """Follow one head: which later heads read what it writes."""
+    from attnviz.inspect.interventions.path import path as question
+    from attnviz.inspect.interventions.prompts import read_pairs
+
+    outlet = Outlet.open(output, model)
+    pairs = read_pairs(request.clean, request.corrupt, request.pairs, chat=request.chat)
+    loaded = outlet.load_model(question.work(pairs, request))
+    outlet.run("following paths", question.path, loaded, pairs, request)

@@ -22,8 +22,6 @@ attnviz use ./my-checkpoint
 
 @dataclass(frozen=True)
 class _Choice(Options):
-    """The argument and option on the model to store as the default, or to forget."""
-
     model: str | None = argument(
         "MODEL",
         "The default when --model is omitted; without MODEL, show it.",
@@ -57,18 +55,12 @@ def use(choice: _Choice) -> None:
             lines.append(f"nothing is kept in {file}; attnviz use MODEL keeps one")
         else:
             lines.append(f"kept in {file}: {kept}; attnviz use --none removes it")
-            lines += _absent(kept)
+            try:
+                default.checked(kept)
+            except AttnvizError as error:
+                lines.append(f"there is no such model here: {error}")
     with printing():
         print("\n".join(map(visible, lines)))
-
-
-def _absent(name: str) -> list[str]:
-    """Return a line that says why no command can load a model from here, if none can."""
-    try:
-        default.checked(name)
-    except AttnvizError as error:
-        return [f"there is no such model here: {error}"]
-    return []
 
 
 def _now(name: str) -> str:

@@ -1,4 +1,4 @@
-"""The command ``attnviz verify``: checks the library's own attention or a model."""
+"""The commands about the arithmetic of attention: ``attnviz verify`` and ``attnviz scaling``."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from attnviz.cli import options as shared
 from attnviz.cli.groups import command
 from attnviz.cli.outlet import Outlet
 from attnviz.errors import UsageError
+from attnviz.learn.scaling.request import OF_MODEL, ScalingRequest
 from attnviz.learn.verify.request import VerifyRequest
-from attnviz.options import Options, argument, option
+from attnviz.options import Options, argument, flag, option
 
-EXAMPLES = """
+VERIFY = """
 attnviz verify
 attnviz verify --steps
 attnviz verify --d-model 96 --heads 6 --kv-heads 3 --seq 11 --dtype float64
@@ -21,9 +22,7 @@ attnviz verify "A text of your own." --model ./my-checkpoint --json
 
 
 @dataclass(frozen=True)
-class _ModelText(shared.Text):
-    """The argument and option on the text of ``verify`` with a model."""
-
+class _VerifyText(shared.Text):
     text: str | None = argument(
         "TEXT",
         "With --model: the text, in quotes; - reads standard input (default: a sentence).",
@@ -33,8 +32,6 @@ class _ModelText(shared.Text):
 
 @dataclass(frozen=True)
 class _Examined(Options, panel="Model"):
-    """The options on the model that is verified; none for the library's own attention."""
-
     model: str | None = option(
         "NAME",
         "Check this model: tiny (bundled), a directory, a Hugging Face id, or a named shape such "
@@ -46,9 +43,9 @@ class _Examined(Options, panel="Model"):
     seed: int = option("N", "Random seed (weights, inputs).", 0, min=0)
 
 
-@command(EXAMPLES, "--steps --d-model --heads --dtype")
+@command(VERIFY, "--steps --d-model --heads --dtype")
 def verify(
-    text: _ModelText,
+    text: _VerifyText,
     request: VerifyRequest,
     model: _Examined,
     loading: shared.Loading,
@@ -87,3 +84,57 @@ def verify(
             report = verify_model(loaded, read, request, name=name, options=options)
     outlet.show(report)
     report.require_passed()
+
+
+SCALING = """
+attnviz scaling
+attnviz scaling --d-k 1,16,256 --seq 128 --samples 50 --explain
+attnviz scaling --from-model
+attnviz scaling "A text of your own." --from-model --head L1H0
+attnviz scaling --from-model --model mha --d-model 512 --heads 1 --save scaling.svg
+"""
+
+
+@dataclass(frozen=True)
+class _ScalingText(shared.Text):
+    text: str | None = argument(
+        "TEXT",
+        "With --from-model: the text, in quotes; - reads standard input.",
+        brief="With --from-model: the text, in quotes.",
+    )
+
+
+@dataclass(frozen=True)
+class _FromModel(shared.ModelName, panel="A model's queries and keys"):
+    from_model: bool = flag(
+        "Take a model's queries and keys over a text, not random ones.",
+        brief="Take a model's queries and keys over a text.",
+    )
+
+
+@command(SCALING, "--d-k --seq --samples --from-model --head")
+def scaling(
+    text: _ScalingText,
+    request: ScalingRequest,
+    source: _FromModel,
+    own: shared.OwnShape,
+    loading: shared.Loading,
+    output: shared.Output,
+) -> None:
+    """Compare the softmax with and without the scale 1/√d_k."""
+    from attnviz.learn.scaling import scaling as question
+    from attnviz.texts import read_texts
+
+    if not source.from_model:
+        for group in (text, source, own, loading):
+            for name in group.given():
+                raise UsageError(f"{name} {OF_MODEL}")
+    request.check_source(source.from_model)
+    model, read = None, question.BUILT_IN
+    outlet = Outlet.open(output)
+    if source.from_model:
+        options = shared.load_options(source.model, loading, request.seed, own)
+        if text.text is not None or text.file is not None:
+            read = read_texts(text.text, text.file, None)
+        model = outlet.load(source.model, replace(options, work=question.work(read, request)))
+    outlet.run("softmax of the scores", question.scaling, model, read, request, long=False)

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
+from rich.segment import Segment
 
 from attnviz.draw import document as doc
+from attnviz.draw import map_figure
 from attnviz.draw.arcs import arcs_figure
 from attnviz.draw.drawing import (
     Anchor,
     Cells,
     Drawing,
+    Filled,
     Item,
     Label,
     Stroke,
@@ -26,18 +30,11 @@ from attnviz.draw.drawing import (
 )
 from attnviz.draw.drawing import column as below
 from attnviz.draw.labels import cut, visible, width
-from attnviz.draw.map_figure import (
-    map_figure,
-    pooling_words,
-    room_for_values,
-    scale_figure,
-    small_map_figure,
-    text_figure,
-)
 from attnviz.draw.picture_figure import picture_figures
 from attnviz.draw.plot_figure import plot_figure
 from attnviz.draw.table import bar_tint
-from attnviz.draw.theme import VERDICTS
+from attnviz.draw.terminal import first_screen
+from attnviz.draw.theme import VERDICTS, Theme
 
 _ROOM, _MAPS_ROOM = 1000.0, 1400.0
 _MARGIN, _GAP, _MAP_GAP, _SMALL_GAP = 28.0, 20.0, 32.0, 14.0
@@ -137,13 +134,13 @@ def _member(part: doc.Part | doc.Group) -> Iterator[Drawing]:
 def _arranged(part: doc.Part, drawings: list[Drawing]) -> list[Drawing]:
     if not isinstance(part, doc.Maps | doc.Pictures):
         return drawings
-    scale = [scale_figure(part.scale)] if part.scale is not None else []
+    scale = [map_figure.scale_figure(part.scale)] if part.scale is not None else []
     if isinstance(part, doc.Pictures) or part.small is None:
         return [*scale, flow("maps", drawings, _MAPS_ROOM, _MAP_GAP)] if drawings else scale
     most = part.across or max(int(_ROOM / (drawings[0].width + _SMALL_GAP)), 1)
     rows = [drawings[start : start + most] for start in range(0, len(drawings), most)]
     lines = [flow("maps", row, math.inf, _SMALL_GAP) for row in rows]
-    words = pooling_words(part.maps[0])
+    words = map_figure.pooling_words(part.maps[0])
     pooled = [text_drawing([("faint", f"small maps {words}")])] if words else []
     return [*scale, below("small maps", lines, 10), *pooled]
 
@@ -165,14 +162,16 @@ def part_drawings(
             return picture_figures(part)
         case doc.Maps():
             if part.texts:
-                return [text_figure(shown) for shown in part.maps]
+                return [map_figure.text_figure(shown) for shown in part.maps]
             if part.small is not None:
-                return [small_map_figure(shown) for shown in part.maps]
-            written = all(map(room_for_values, part.maps))  # all maps have values, or none has
-            return [map_figure(shown, written) for shown in part.maps]
+                return [map_figure.small_map_figure(shown) for shown in part.maps]
+            written = all(
+                map(map_figure.room_for_values, part.maps)
+            )  # all maps have values, or none has
+            return [map_figure.map_figure(shown, written) for shown in part.maps]
 
 
-# Tables --------------------------------------------------------------------------------------
+# Tables ---------------------------------------------------------------------------------------
 
 _ROW, _CELL_GAP, _BAR = 20.0, 18.0, 180.0
 _DIGIT = 6.7
@@ -244,7 +243,7 @@ def _row(
         yield Label(x, y + 14, cut(visible(cell), _LONGEST_CELL), style, anchor, ink=ink)
 
 
-# Grids ---------------------------------------------------------------------------------------
+# Grids ----------------------------------------------------------------------------------------
 
 _TALL, _NARROW = 24.0, 20.0
 _KEY_ROOM = 900.0
@@ -287,7 +286,7 @@ def _grid(grid: doc.HeadGrid) -> Drawing:
 def grid_legends(grid: doc.HeadGrid) -> list[Drawing]:
     """Return drawings of the legends below a grid, which say what its colours mean."""
     legends = [_key(grid.key)] if grid.key else []
-    return legends + ([scale_figure(grid.scale)] if grid.scale is not None else [])
+    return legends + ([map_figure.scale_figure(grid.scale)] if grid.scale is not None else [])
 
 
 def _key(key: Sequence[doc.Key]) -> Drawing:
@@ -304,3 +303,50 @@ def _key(key: Sequence[doc.Key]) -> Drawing:
         items.append(Label(x + lead, y + 15, words, "text"))
         x += wide
     return Drawing("key", _KEY_ROOM, y + 24, tuple(items))
+
+
+# The first screen as one slide of 16 to 9, in letters that the last row can read --------------
+
+
+_WIDE, _HIGH = 1024.0, 576.0
+_SLIDE_COLUMNS, _SLIDE_LINES = 100, 28
+"""Those of the screen, the letters of which are a thirtieth of the slide's height."""
+
+_CELL, _LINE = 9.6, 19.2
+_LEFT, _TOP = (_WIDE - _SLIDE_COLUMNS * _CELL) / 2, (_HIGH - _SLIDE_LINES * _LINE) / 2
+_BASELINE = 14.5
+_PAPER, _INK, _FAINT = "#16181d", "#e4e7eb", "#98a1ad"
+_HALVES = {"▀": (0.0, 0.5), "▄": (0.5, 0.5), "█": (0.0, 1.0)}
+"""The glyphs that are drawn as rectangles: where one begins in its line, and its height."""
+
+
+def slide_drawing(document: doc.Document, palette: str) -> Drawing:
+    """Return a drawing of 16 to 9 with the document's short form. palette: the colours of cells."""
+    shown = document.shown(explain=False, hints=False)
+    screen = first_screen(shown, Theme(palette), _SLIDE_COLUMNS, _SLIDE_LINES)
+    items: list[Item] = [Filled(0, 0, _WIDE, _HIGH, _PAPER)]
+    for row, line in enumerate(screen.lines[:_SLIDE_LINES]):
+        column = 0
+        for segment in line:
+            items += _segment(segment, _LEFT + column * _CELL, _TOP + row * _LINE)
+            column += segment.cell_length
+    return Drawing(document.name, _WIDE, _HIGH, tuple(items))
+
+
+def _segment(segment: Segment, x: float, y: float) -> Iterator[Item]:
+    """Yield the ground and the words of a part of a line. x, y: its upper left corner."""
+    style = segment.style
+    ground = style.bgcolor and style.bgcolor.triplet if style else None
+    colour = style.color and style.color.triplet if style else None
+    ink = colour.hex if colour else _FAINT if style and style.dim else _INK
+    if ground:
+        yield Filled(x, y, segment.cell_length * _CELL, _LINE, ground.hex)
+    for found in re.finditer(r"[▀▄█]+|[^ ▀▄█]+", segment.text):
+        at, words = x + width(segment.text[: found.start()]) * _CELL, found[0]
+        if words[0] in _HALVES:
+            for place, glyph in enumerate(words):
+                top, tall = _HALVES[glyph]
+                yield Filled(at + place * _CELL, y + top * _LINE, _CELL, tall * _LINE, ink)
+        else:
+            bold = bool(style and style.bold)
+            yield Label(at, y + _BASELINE, words, "mono-bold" if bold else "mono", ink=ink)

@@ -95,8 +95,7 @@ def document_files(
     """
 
     def drawing() -> Drawing:
-        from attnviz.draw.figure import document_drawing
-        from attnviz.draw.slide import slide_drawing
+        from attnviz.draw.figure import document_drawing, slide_drawing
 
         return slide_drawing(document(), palette) if slide else document_drawing(document())
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from base64 import b64encode
 from collections.abc import Collection, Iterator
@@ -12,8 +14,7 @@ from typing import NamedTuple
 
 from attnviz.draw import document as doc
 from attnviz.draw.drawing import Drawing
-from attnviz.draw.figure import document_drawing, heading_words, part_drawings
-from attnviz.draw.head_grid import grid_element
+from attnviz.draw.figure import document_drawing, grid_legends, heading_words, part_drawings
 from attnviz.draw.map_figure import scale_figure
 from attnviz.draw.palette import on_grounds
 from attnviz.draw.picture_page import pictures_element
@@ -298,3 +299,42 @@ def framed_document(document: doc.Document, palette: str, high: int = 0) -> str:
         f'style="width: 100%; height: {high or int(min(max(height, _LEAST), _MOST))}px; border: 0; '
         'resize: vertical; overflow: auto"></iframe>'
     )
+
+
+# A grid of heads: a table, the cells of which a script puts in order --------------------------
+
+
+def grid_element(grid: doc.HeadGrid, palette: str) -> Iterator[str]:
+    """Yield the table of a grid, and below it what its colours mean."""
+    names = [*dict.fromkeys(name for cell in grid.cells.values() for name in cell.values)]
+    yield f'<div class="scroll"><table class="heads" data-measures="{safe(json.dumps(names))}">'
+    titles = "".join(f'<th scope="col">{safe(name)}</th>' for name in grid.columns)
+    yield f"<thead><tr><td></td>{titles}</tr></thead><tbody>"
+    for row, name in enumerate(grid.rows):
+        cells = [_cell(grid, (row, column), names, palette) for column in range(len(grid.columns))]
+        yield f'<tr><th scope="row">{safe(name)}</th>{"".join(cells)}</tr>'
+    yield "</tbody></table></div>"
+    for legend in grid_legends(grid):
+        yield f'<div class="scroll">{svg_element(legend, palette)}</div>'
+
+
+def _cell(grid: doc.HeadGrid, place: tuple[int, int], names: list[str], palette: str) -> str:
+    cell = grid.cells.get(place)
+    if cell is None or math.isnan(cell.strength):
+        return "<td></td>"
+    name = grid.name(place)
+    tip = " · ".join((cell.tip or f"{name}: {cell.content}").split("\n"))
+    look = [f"border-color:#{cell.hue}"] * bool(cell.hue)
+    if cell.tint is not None:
+        step, own = cell.tint.step, cell.tint.palette or palette
+        look += [on_grounds("background-color", step, own), on_grounds("color", step, own, True)]
+    numbers = [f"{cell.values.get(measure, math.nan):.6g}" for measure in names]
+    facts = {
+        "title": tip if cell.label in tip else f"{tip} · {cell.label}",
+        "style": ";".join(look),
+        "data-name": name,
+        "data-label": cell.label,
+        "data-values": ",".join("" if number == "nan" else number for number in numbers),
+    }
+    written = "".join(f' {key}="{safe(value)}"' for key, value in facts.items() if value)
+    return f"<td{written}>{safe(cell.content if grid.written else cell.letter)}</td>"

@@ -22,12 +22,11 @@ from attnviz.draw.blocks import (
     trimmed,
     widest,
 )
-from attnviz.draw.explanation import said_about
 from attnviz.draw.frames import GAP, LEAST_COLUMNS, SIDES, Panel, framed_column, shared_widths
 from attnviz.draw.grid import full_width, grid_block
 from attnviz.draw.labels import at_blanks, cut, fit, short_name, visible, width
 from attnviz.draw.plot import histogram_blocks, plot_block
-from attnviz.draw.prose import paragraph, quoted_line, spelled_parts, wrapped
+from attnviz.draw.prose import paragraph, quoted_line, said_about, spelled_parts, wrapped
 from attnviz.draw.table import table_block
 from attnviz.draw.theme import Theme
 
@@ -81,7 +80,6 @@ def _reading(document: doc.Document, shown: Block, theme: Theme, max_width: int)
 
 
 def _joined(blocks: Iterable[Block], gap: int = 1) -> Block:
-    """Return those of the blocks below each other that have lines."""
     return stack((block for block in blocks if block.lines), gap)
 
 
@@ -265,13 +263,10 @@ def _fitted(
 
 
 def _has_long_text(group: doc.Group) -> bool:
-    """Return whether the group has a coloured text of which all lines are shown."""
     return any(_is_text(part) and not part.lines for part in doc.leaves(group))
 
 
 def _with_short_texts(group: doc.Group, theme: Theme, max_width: int, over: int) -> doc.Group:
-    """Return the group with its coloured texts ``over`` lines shorter."""
-
     def shortened(part: doc.Part, room: int) -> doc.Part:
         if not _is_text(part) or part.lines:
             return part
@@ -435,7 +430,6 @@ def _framed_rows(groups: Sequence[doc.Group], theme: Theme, max_width: int) -> B
 
 
 def _says(part: doc.Part | doc.Group) -> bool:
-    """Return whether a part has words alone, which need no frame."""
     return all(isinstance(leaf, _WORDS) for leaf in doc.leaves(part))
 
 
@@ -460,7 +454,6 @@ def _beside_rows(
 
 
 def _fits(row: _Row, theme: Theme, max_width: int) -> bool:
-    """Return whether all parts of a row have the width that they need."""
     return sum(_need(part, theme) for part in row) + GAP * (len(row) - 1) <= max_width
 
 

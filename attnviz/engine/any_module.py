@@ -53,12 +53,9 @@ _NARROW = 3e-2
 class ModuleCall:
     """The attention of one call of a module, over one text of its batch.
 
-    name: the path of the module from the whole, such as ``layers.0.self_attn``; of a second call of
-        the same module ``layers.0.self_attn (2)``.
-    cross: whether the keys are of another input than the queries.
-    weights: (head, query, key), float32 or float64. texts: the number of texts in the batch.
-    head_dim: of the values. source: the input of the module that attends, while it runs.
-    heads: for each head the number of the call, and of the head in it, by which it is removed.
+    name: its path, with a number from the second call on. cross: whether keys are of another input.
+    weights: (head, query, key). texts: of the batch. source: the input of the module that attends.
+    heads: for each the number of the call and of the head, by which it is removed.
     """
 
     name: str
@@ -72,10 +69,7 @@ class ModuleCall:
 
 @dataclass(frozen=True, eq=False)
 class ModuleRun:
-    """One observed run of a module: its attention, what it returned, and notes for the reader.
-
-    texts: the tensors among the module's arguments that are not masks, positions and the like.
-    """
+    """A run of a module: its attention, output and notes, and its arguments that are texts."""
 
     calls: tuple[ModuleCall, ...]
     output: Any
@@ -88,11 +82,8 @@ def observe_module(
 ) -> ModuleRun:
     """Run a module once as after ``eval()``, and return the attention weights of all its heads.
 
-    inputs, named: the module's arguments. text: the index in the batch of the text that is kept.
-    The weights of each call are checked: with the values they give the output of the call.
-
-    Raises UnsupportedError if the module calls no attention, or its weights do not give its output;
-    UsageError if the batch has no such text. Errors of the module itself pass.
+    text: the index in the batch of the text that is kept. Raises UnsupportedError if the module
+    calls no attention, or weights and values do not give its output; UsageError for another text.
     """
     module, watch = _plain(module), _Watch(text)
     output = _run(module, inputs, named, watch)
@@ -120,12 +111,7 @@ def run_without(
     *,
     mean: bool = False,
 ) -> Any:
-    """Return the output of a module whose given heads put out zeros, as after ``eval()``.
-
-    heads: as ``ModuleCall.heads`` names them. mean: they put out their mean over all texts and
-    queries of this run instead.
-    Raises UnsupportedError if the mean cannot be taken, because a product sums over the heads.
-    """
+    """Return a module's output with heads at zero, or their mean; UnsupportedError if none."""
     return _run(_plain(module), inputs, named, _Watch(removed=heads, mean=mean))
 
 
@@ -228,11 +214,7 @@ def _texts(module: nn.Module, args: Sequence[Any], named: Mapping[str, Any]) -> 
 
 
 class _Watch(TorchFunctionMode):
-    """What torch asks about each function: keeps attention weights, or removes heads.
-
-    text: the index of the text whose weights are kept. removed: the heads that put out zeros, or
-    their mean; None keeps weights instead.
-    """
+    """Keeps the attention weights of a text as torch asks about functions, or removes heads."""
 
     def __init__(
         self,
@@ -435,10 +417,7 @@ class _Watch(TorchFunctionMode):
         return frame
 
     def _without(self, apart: Tensor, *, mean: bool | None = None) -> Tensor:
-        """Return a tensor (text, head, query, …) with the heads of this call removed.
-
-        mean: whether their mean over texts and queries replaces them, and not zeros.
-        """
+        """Return heads' tensor (text, head, query, …) without those of this call, or their mean."""
         changed, call = apart.clone(), len(self._names) - 1
         heads = [head for number, head in self.removed or () if number == call]
         means = self.mean if mean is None else mean
@@ -492,10 +471,7 @@ def _listed(given: Any) -> Sequence[Any]:
 
 
 def _mixes(name: str, equation: Any, at: int) -> bool:
-    """Return whether a product sums over the last axis of its operand ``at``, and keeps the others.
-
-    name: of the function. equation: that of ``einsum``.
-    """
+    """Return whether a product sums over the last axis of operand ``at``, and keeps the others."""
     if name != "einsum":
         return at == 0
     inputs, arrow, output = str(equation).replace(" ", "").partition("->")

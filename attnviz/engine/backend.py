@@ -67,10 +67,9 @@ class Backend(Protocol):
     ) -> None:
         """Run the model once over inputs of one length; hand attention weights to ``observer``.
 
-        cells: the most weights in a block that is handed over; None hands over whole matrices.
-        held: whether torch stores blocks or whole matrices of a layer; NumPy always takes blocks.
-        Raises UsageError if whole matrices are needed and do not fit into memory, UnsupportedError
-        if this attention cannot be computed in blocks.
+        cells: the most weights in a block; None hands over whole matrices. held: what torch stores
+        of a layer. Raises UsageError if matrices do not fit the memory, UnsupportedError if there
+        are no blocks.
         """
 
     def read_sums(self, reader: SumsReader, inputs: Sequence[Input]) -> None:
@@ -92,11 +91,7 @@ class Backend(Protocol):
         """
 
     def open_heads(self, kind: Kind, given: Input, causal: bool) -> tuple[Run, tuple[str, ...]]:
-        """Return a function that runs inputs and observes heads, and notes on what it cannot see.
-
-        kind: the kind of attention. given: an input for a trial of a torch model.
-        causal: True if the model's logits predict the next token.
-        """
+        """Return what runs inputs and observes heads, and notes on what it cannot see."""
 
     def open_reader(
         self, tokens: Tokens, begun: Tokens, kind: Kind, removed: Collection[Head]
@@ -109,16 +104,10 @@ class Backend(Protocol):
         """
 
     def open_attributor(self, given: Input) -> Attributor:
-        """Return an object that splits logits into contributions of the model's parts.
-
-        given: a text for a trial. Raises UsageError if the model predicts no tokens.
-        """
+        """Return what splits logits into parts' contributions; UsageError if none is predicted."""
 
     def open_splitter(self, kind: Kind, given: Input) -> ScoreSplitter:
-        """Return an object that splits attention scores by who wrote query and key.
-
-        kind: the kind of attention. given: a text for a trial.
-        """
+        """Return what splits the scores of a kind of attention by who wrote query and key."""
 
     @property
     def stack(self) -> NumpyStack | None:
@@ -127,11 +116,7 @@ class Backend(Protocol):
     def open_patchable(
         self, kind: Kind, given: Input, *, labels: bool = False, several: bool = False
     ) -> PatchableModel:
-        """Return a torch model whose heads can be ablated. given: a text for a short trial.
-
-        kind: the kind of attention. labels: True looks for the layer that puts out the labels of a
-            classifier. several: True also accepts a classifier that gives a text several labels.
-        """
+        """Return a torch model whose heads, and labels if asked for, can be ablated."""
 
     def open_scan(
         self, kind: Kind, inputs: Sequence[Input], options: ScanOptions, references: Sequence[Input]
@@ -143,17 +128,11 @@ class Backend(Protocol):
         """
 
     def open_patching(self, kind: Kind, pairs: Sequence[Pair], options: PatchOptions) -> Patching:
-        """Return an object that patches: it puts values of one prompt into the run of the other.
-
-        kind: the attention whose values are patched. pairs: the prompt pairs.
-        """
+        """Return what puts values of one prompt of each pair into the run of the other."""
 
 
 def backend_of(model: Model) -> Backend:
-    """Return the backend that runs ``model``.
-
-    Raises UnsupportedError for a model that neither NumPy nor transformers runs.
-    """
+    """Return the backend that runs ``model``; UnsupportedError if neither NumPy nor torch does."""
     if isinstance(model, OwnAttention):
         return OwnBackend(model)
     from attnviz.models.bundled import Bundled  # these imports are slow

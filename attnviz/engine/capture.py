@@ -2,21 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from attnviz.engine.backend import backend_of
 from attnviz.engine.known_labels import by_label
 from attnviz.engine.observer import KeepWeights, no_numbers
-from attnviz.engine.segments import reading_segments
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
 from attnviz.models.memory import require_room
 from attnviz.models.model import Model, TwoStackModel, TwoTextModel
+from attnviz.models.stack_model import StackModel
 from attnviz.progress import UNWATCHED, Advance, share_read
 from attnviz.records import AttentionRecord, Input, Kind, LayerWeights, Tokens
+
+
+@contextmanager
+def reading_segments(model: Model, tokens: Tokens) -> Iterator[None]:
+    """Let BERT tell the two texts of ``tokens`` apart inside this context, or their beginning."""
+    if not tokens.segments:
+        yield
+    elif isinstance(model, StackModel):
+        stack, before = model.stack, model.stack.segments
+        stack.segments = np.asarray(tokens.ids), np.asarray(tokens.segments)
+        try:
+            yield
+        finally:
+            stack.segments = before
+    else:
+        with _in_torch(model, tokens):
+            yield
+
+
+@contextmanager
+def _in_torch(model: Any, tokens: Tokens) -> Iterator[None]:
+    import torch
+
+    from attnviz.engine.hook_points import hooked
+
+    trunk = model.model.base_model
+    ids, segments = (torch.tensor(each) for each in (tokens.ids, tokens.segments))
+
+    def told(module: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        read = options.get("input_ids", args[0] if args else None)
+        if (
+            read is None
+            or read.shape[-1] > len(ids)
+            or not (read.cpu() == ids[: read.shape[-1]]).all()
+        ):
+            return None
+        types = segments[: read.shape[-1]].to(read.device).expand_as(read)
+        return args, options | {"token_type_ids": types}
+
+    if "token_type_ids" not in inspect.signature(trunk.forward).parameters:
+        yield
+        return
+    with hooked(trunk.register_forward_pre_hook(told, with_kwargs=True)):
+        yield
+
 
 _ROUNDING = 0.02
 """How far the sum of a row of 16-bit weights may be from one by rounding alone."""
@@ -33,12 +81,9 @@ _TARGET_TOKENS = 64
 class Choice:
     """A choice of heads of a model's attention over a text, as typed by a person.
 
-    layers, heads: as typed after ``--layer`` and ``--head``, numbered from ``index_base``.
-    kind, target: the kind of attention and the second text, of an encoder–decoder or of two texts;
-        None takes the model's default.
-    truncate: True cuts a text that is longer than the model's context; otherwise it is refused.
-    no_known_labels: True leaves out labels of heads that were measured before.
-    encode: returns the text's tokens with their regions; None takes the model's own ``encode``.
+    layers, heads: as after ``--layer`` and ``--head``, from ``index_base`` on. kind, target: the
+    kind of attention and the second text; None takes the model's default. truncate: False refuses a
+    text beyond the context. encode: returns tokens with regions; None is the model's own.
     """
 
     layers: str | None = None
@@ -98,11 +143,7 @@ def check_regions(kind: Kind, tokens: Tokens) -> None:
 def capture_text(
     model: Model, text: str, choice: Choice, advance: Advance = UNWATCHED
 ) -> tuple[AttentionRecord, bool]:
-    """Return the attention of ``model`` over ``text``, and whether some heads were left out.
-
-    advance: is called with the share of the layers that is read.
-    Raises UsageError if the choice, the text or the memory does not fit the model.
-    """
+    """Return the attention over ``text``, and whether heads were left out; see ``asked``."""
     given, kind, heads = (wanted := asked(model, text, choice)).given, wanted.kind, wanted.heads
     record = capture(
         model, given.text, kind=kind, target=given.target, heads=heads, advance=advance
@@ -130,10 +171,7 @@ def attention_kind(model: Model, choice: Choice, *, across: bool = False) -> Kin
 
 
 def kind_of(model: Model, kind: Kind | None, *more: Kind) -> Kind:
-    """Return a kind of a model's attention, by default its first; raise UsageError for another.
-
-    more: further kinds that it may be.
-    """
+    """Return a kind of a model's attention, by default its first; UsageError if it lacks it."""
     kind, kinds = kind or model.kinds[0], (*model.kinds, *more)
     if kind not in kinds:
         raise UsageError(
@@ -143,12 +181,10 @@ def kind_of(model: Model, kind: Kind | None, *more: Kind) -> Kind:
 
 
 def encoded(model: Model, text: str, truncate: bool | None, encode: Encode | None = None) -> Tokens:
-    """Return the tokens of ``text``.
+    """Return the tokens of ``text``, by ``encode`` or the model's own.
 
-    truncate: True cuts the text at the model's context; None (no cut) leaves the hint at
-        ``--truncate`` out of the error.
-    encode: tokenizes the text in place of the model's own ``encode``; None takes the model's.
-    Raises UsageError if there are no tokens or, without truncation, more than the context allows.
+    truncate: True cuts the text at the model's context; None leaves ``--truncate`` out of the
+    error. Raises UsageError if there are no tokens or too many.
     """
     read = encode or model.encode
     tokens = read(text, None)
@@ -166,11 +202,7 @@ def encoded(model: Model, text: str, truncate: bool | None, encode: Encode | Non
 
 
 def target_tokens(model: TwoStackModel, tokens: Tokens, choice: Choice) -> Tokens:
-    """Return the decoder's tokens: those of the user's text, or those that the model generates.
-
-    tokens: what the encoder runs on. choice: its ``target`` is the user's text, or None.
-    Raises UsageError if the user's text is longer than the decoder's context.
-    """
+    """Return the decoder's tokens, the user's or the model's own; UsageError if too long."""
     limit = model.target_context
     if choice.target is None:
         return model.greedy_target(tokens, min(limit or _TARGET_TOKENS, _TARGET_TOKENS))
@@ -199,10 +231,7 @@ def written_targets(
 
 
 def _looking_tokens(model: TwoTextModel, tokens: Tokens, choice: Choice) -> Tokens:
-    """Return the tokens that are the queries of cross attention.
-
-    Raises UsageError if the queries' text is missing or a mask is impossible.
-    """
+    """Return the tokens that are the queries of cross attention; UsageError if they cannot be."""
     if choice.target is None:
         raise UsageError(
             "cross attention needs two texts: add --target TEXT, whose words look (queries) at "
@@ -239,12 +268,9 @@ def capture(
 ) -> AttentionRecord:
     """Return the record of the attention of ``model`` over ``tokens``.
 
-    kind: one of ``model.kinds``, or ``cross`` of a ``TwoTextModel``. target: the tokens of the
-    decoder or of the queries; required for ``decoder`` and ``cross``. heads: the heads to record of
-    each layer; None records all. advance: is called with the share of the layers that is read.
-
-    Raises UnsupportedError if the architecture's attention cannot be observed, UsageError if no
-    chosen layer has a chosen head.
+    kind: one of ``model.kinds``, or ``cross``. target: of the decoder or the queries. heads: by
+    layer; None for all. advance: gets the share that is read. Raises UnsupportedError if attention
+    cannot be observed, UsageError if no layer has a chosen head.
     """
     wanted = range(model.info.layers) if heads is None else sorted(heads)
     keep = KeepWeights(kind, heads, lambda layer: advance(share_read(layer, wanted)))
@@ -287,10 +313,7 @@ def record_of(
 
 
 def _lost_weight(layers: tuple[LayerWeights, ...]) -> tuple[str, ...]:
-    """Return a note if the attention weights of a query do not sum to one.
-
-    This is so with the learned sinks of gpt_oss.
-    """
+    """Return a note if weights do not sum to one, as with the learned sinks of gpt_oss."""
     sums = np.concatenate([layer.weights.sum(-1).ravel() for layer in layers])
     least = float(np.min(sums[~np.isnan(sums)], initial=1.0))
     if least > 1 - _ROUNDING:

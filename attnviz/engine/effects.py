@@ -105,7 +105,6 @@ class ScanOptions:
     mode: what replaces the output of an ablated head. positions: which predictions count; ``last``
         counts the prediction after the text, and the loss of the text's last token.
     pair: the ids of answer token and foil token for ``logit_diff``, or None.
-    per_position: True uses a separate mean for each position; only for the mode ``mean``.
     draws: for ``resample``, how many other texts replace each text's values, one after the other.
     seed: of the draws and of the control's random directions. control: True measures a random
         baseline: it removes a random direction of equal norm in place of each ablation.
@@ -119,7 +118,6 @@ class ScanOptions:
     mode: Mode = "zero"
     positions: Positions = "all"
     pair: tuple[int, int] | None = None
-    per_position: bool = False
     draws: int = 1
     seed: int = 0
     control: bool = False
@@ -141,11 +139,8 @@ class ScanOptions:
 class Variant:
     """One ablation: heads and feed-forward blocks that are removed together, or hidden edges.
 
-    heads: (layer, head) of each, without repetition, in ascending order, of any layers.
-    name: a name such as ``head 3 of every layer``; None if the heads alone describe the ablation.
-    edges: pairs (query, key) of tokens. Each of the heads keeps its output, but these queries do
-        not see these keys. Without any the heads themselves are removed.
-    feed_forward: the layers whose feed-forward block is removed, in ascending order.
+    heads: (layer, head) in ascending order. name: None if these describe it. edges: pairs (query,
+    key) that each head hides, in place of its removal. feed_forward: layers whose block is removed.
     """
 
     heads: tuple[tuple[int, int], ...]
@@ -184,13 +179,9 @@ class Variant:
 class Scores:
     """The measured effect of some ablations over one text: one finished piece of a scan.
 
-    text: the index of the text. variants: the index of each ablation among those of the scan.
-    metrics: (ablations,) float64 for each metric that the model and the text have.
-    baseline: the unchanged model's own numbers on this text: ``loss`` in nats per token if the
-        model has one, and ``logit_diff`` if it was requested.
-    errors: the standard errors over draws, shaped as ``metrics``; only for values from other texts.
-    token_losses: (ablations, tokens) or None: the increase of each token's loss in nats; NaN for a
-        token that is not predicted, such as the first.
+    variants: their indices. metrics, errors: (ablation,), errors over draws of other texts.
+    baseline: the model's own ``loss`` in nats per token and ``logit_diff``. token_losses:
+    (ablation, token), the increase in nats, NaN where none is predicted; or None.
     """
 
     text: int

@@ -16,9 +16,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from attnviz.engine.forward_pass import nearly_equal
 from attnviz.engine.hook_points import HookedCall, enclosing_block, first_of, hooked, with_first
 from attnviz.engine.patchable import PatchableModel, Untouched, run_pass
-from attnviz.engine.plain_pass import nearly_equal
 from attnviz.errors import UnsupportedError
 from attnviz.records import Input
 
@@ -74,11 +74,7 @@ def find_feed_forward(model: PatchableModel, probe: Input) -> dict[int, nn.Modul
 def find_last_matrices(
     model: PatchableModel, probe: Input
 ) -> dict[int, tuple[nn.Module, Sequence[nn.Module]]]:
-    """Return for each layer the last matrix that is called outside of its attention, and all.
-
-    model: borrowed. probe: an input of a few tokens. Raises UnsupportedError for a layer without
-    matrices beside its attention.
-    """
+    """Return each layer's last matrix beside its attention, and all; or UnsupportedError."""
     layers, plain = _layers(model), Outputs()
     every = {id(each): each for layer in layers.values() for each in layer.matrices}
     plain.run(model, probe, every.values())
@@ -97,11 +93,7 @@ def _layers(model: PatchableModel) -> dict[int, _Layer]:
 
 
 def _candidates(layer: _Layer, plain: Outputs) -> list[nn.Module]:
-    """Return the modules that may be the feed-forward block of a layer, smallest first.
-
-    They are the last matrix that is called and the modules around it, if their output has the shape
-    of the residual stream. plain: the outputs of an unchanged pass.
-    """
+    """Return the last matrix called and modules around it that put out the stream's shape."""
     last = max(layer.matrices, key=lambda module: plain.last.get(id(module), -1))
     stream = plain.of[id(layer.block)][0].shape
     return [
@@ -119,11 +111,7 @@ def _first_wrong(
     chosen: Mapping[int, nn.Module],
     plain: Outputs,
 ) -> int | None:
-    """Return the first layer whose chosen module is not its feed-forward block; None if all are.
-
-    To find out, each chosen module's output is kept unchanged while every other matrix of its layer
-    is disturbed: the layer's result must not change.
-    """
+    """Return a layer that changes while only its chosen module's output is held; or None."""
     held = {id(module): module for module in chosen.values()}
     calls: Counter[int] = Counter()
 
@@ -187,11 +175,7 @@ def _is_matrix(module: nn.Module) -> bool:
 
 
 class Outputs:
-    """Records the outputs of chosen modules in one pass.
-
-    of: the first tensor of each call, by the module's ``id``.
-    last: the index of the module's last call among all calls, by its ``id``.
-    """
+    """Records the first tensor of chosen modules' calls, and the index of each one's last call."""
 
     def __init__(self) -> None:
         self.of: dict[int, list[Tensor]] = {}

@@ -1,8 +1,15 @@
-"""Choose the part of a transformers model that must run to compute the wanted attention."""
+"""Run the part of a transformers model that computes attention, and check an observed run of it.
+
+An observed pass must end in the result of a plain pass. Each model is tried on the first text of
+every length class (up to 2, 4, 8 … tokens). Rounding errors count as independent: they grow with
+the root of their number (Higham & Mary 2019, "A New Approach to Probabilistic Rounding Error
+Analysis").
+"""
 
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -13,6 +20,7 @@ from weakref import WeakSet
 import torch
 from torch import Tensor, nn
 
+from attnviz.engine.device_sizes import widest
 from attnviz.engine.hook_points import hooked
 from attnviz.engine.observer import Observer, SumsReader
 from attnviz.errors import UnsupportedError, UsageError
@@ -38,13 +46,9 @@ _uncached: WeakSet[nn.Module] = WeakSet()
 class ForwardPass:
     """A planned run of a transformers model over one batch of texts.
 
-    model: the whole model, in evaluation mode. module: the part of it that runs. inputs: its
-        arguments: ``input_ids`` (batch, token) and, of an encoder–decoder, ``decoder_input_ids``.
-    kinds: the kinds of attention that it computes. wanted: those of them that are requested.
-    compare: True if the observed pass may first be compared with a plain pass.
-    cached: True runs with a cache of keys and values if the model has one.
-    logits: True lets the vocabulary projection see every token, otherwise only one; or the
-        positions of the tokens that it sees.
+    module: the part that runs on ``inputs`` (batch, token) and computes ``kinds`` of attention,
+    some of them wanted. compare: whether a plain pass may come first. logits: the tokens that the
+    vocabulary projection sees: all, positions, or False for one.
     """
 
     model: PreTrainedModel
@@ -77,10 +81,8 @@ class ForwardPass:
     def run(self, **options: Any) -> Any:
         """Return the module's output for ``self.inputs``, in the module's own form.
 
-        The vocabulary projection computes one token's logits, unless ``self.logits`` says more.
-        options: further keyword arguments of the call; those that the module's signature lacks are
-            left out. The key/value cache stays on: without it the same numbers are laid out
-            differently in memory, and matrix products of another layout round differently.
+        options: further keywords, without those that it lacks. The cache stays on: without it
+        numbers lie otherwise in memory, and products round differently.
         """
         if not self.cached or self.module in _uncached:
             options |= {"use_cache": False}
@@ -121,19 +123,16 @@ def plan_pass(
     model: PreTrainedModel,
     wanted: Collection[Kind],
     input_ids: Tensor,
-    attention_mask: Tensor | None = None,
     decoder_input_ids: Tensor | None = None,
 ) -> ForwardPass:
     """Return the plan of a run of the smallest part that computes the wanted attention.
 
-    That is the trunk without its language-model head, or only the encoder. input_ids,
-    attention_mask, decoder_input_ids: (text, token). Raises UnsupportedError for a model that does
-    not take token ids, UsageError if decoder or cross attention is wanted without a decoder text.
+    That is the trunk without its language-model head, or only the encoder. The ids: (text, token).
+    Raises UnsupportedError for a model that does not take token ids, UsageError if decoder or cross
+    attention is wanted without a decoder text.
     """
     require_token_ids(model)
     inputs = {_SOURCE: input_ids.to(device_of(model))}
-    if attention_mask is not None:
-        inputs["attention_mask"] = attention_mask.to(device_of(model))
     kinds = frozenset(wanted)
     # The encoder of an encoder–decoder may be opened alone, with the config of the whole.
     both = model.config.is_encoder_decoder and _TARGET in _parameters(model)
@@ -186,3 +185,66 @@ def _short_vocabulary(module: Any, seen: tuple[int, ...]) -> Iterator[None]:
 
     with hooked(head.register_forward_pre_hook(some_tokens)):
         yield
+
+
+# Against the plain pass ---------------------------------------------------------------------------
+
+STORED = 4
+"""The results of one attention that are rounded in turn: scores, exponents, weights, sums."""
+
+
+def length_class(tokens: int) -> int:
+    """Return the class of a text's length: 0 for 1 token, 1 for 2, 2 for up to 4, and so on."""
+    return (tokens - 1).bit_length()
+
+
+def not_its_own(model: nn.Module, why: str) -> UnsupportedError:
+    """Return the error for a model that observing changes, with the difference that proves it."""
+    return UnsupportedError(
+        f"{type(model).__name__} computes something else while it is observed than when it runs "
+        f"plainly ({why}): nothing of it can be shown, choose another model"
+    )
+
+
+def ends_alike(module: nn.Module, found: Tensor, plain: Tensor, *, exact: bool) -> bool:
+    """Return True if two passes of ``module`` over one text end in the same hidden states.
+
+    exact: True compares bits, at least on a CPU. Otherwise half of the tokens must agree up to
+    rounding: a router may send single ones elsewhere. Tokens not finite in ``found`` are never
+    shown, and left out.
+    """
+    if found.shape != plain.shape:
+        return False
+    known = found.isfinite().all(-1)
+    found, plain = found[known], plain[known]
+    same = found == plain
+    if bool(same.all()) or (exact and plain.device.type == "cpu"):
+        return bool(same.all())
+    # Half precision sums in float32, so that only stored results are rounded.
+    wide = plain.dtype in (torch.float32, torch.float64)
+    roundings = sum(
+        STORED + (weight.shape[-1] if wide and weight.ndim else 0)
+        for part in module.modules()
+        for weight in part.parameters(recurse=False)
+    )
+    apart = widest((found - plain).masked_fill(same, 0)).norm(dim=-1)
+    allowed = epsilon(plain) * math.sqrt(roundings) * widest(plain.nan_to_num()).norm(dim=-1)
+    return bool((apart <= allowed).float().mean() >= 0.5)
+
+
+_ROUNDING = {torch.float64: 1e-5, torch.float32: 1e-3}
+_HALF_ROUNDING = 5e-2
+
+
+def nearly_equal(found: Tensor, expected: Tensor) -> bool:
+    """Return True if two tensors differ at most by rounding, relative to their largest number."""
+    rounding = _ROUNDING.get(expected.dtype, _HALF_ROUNDING)
+    if found.shape != expected.shape:
+        return False
+    return bool((found - expected).abs().max() <= rounding * expected.abs().max())
+
+
+def epsilon(tensor: Tensor) -> float:
+    """Return the relative rounding error of a softmax over numbers of the tensor's type."""
+    # transformers computes the softmax in float32 in all models.
+    return max(torch.finfo(tensor.dtype).eps, torch.finfo(torch.float32).eps)

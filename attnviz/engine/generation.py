@@ -25,12 +25,8 @@ from attnviz.records import Floats, Kind, Tokens
 class Sampling:
     """The options of text generation: how each next token is chosen.
 
-    tokens: the largest number of tokens to generate.
-    temperature: 0 takes the likeliest token (greedy).
-    top_k: choose only among the k likeliest tokens; None means all.
-    top_p: choose only among the fewest likeliest tokens with this probability together, or None.
-    seed: of the random generator; one number is drawn for each token.
-    Raises UsageError for numbers out of range.
+    tokens: the most. temperature: 0 is greedy. top_k, top_p: choose among the k likeliest, or the
+    fewest of this probability; None: all. seed: one number is drawn a token. Raises UsageError.
     """
 
     tokens: int = 40
@@ -71,14 +67,10 @@ class Sampling:
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One generation step: a generated token and where the heads attend while it is predicted.
+    """One generated token, the last query ``place`` before it, and where heads attend from there.
 
-    place: the index of the query, which is the last token before the generated one.
-    id, text: the chosen token. ended: True if it ends the text.
-    probability: of the token under the model at temperature 1, in [0, 1], whatever the sampling.
-    likely: the five likeliest tokens. entropy: of the whole distribution, in nats.
-    rows: the attention weights (head, key) of the query in each layer, over the keys 0 to
-        ``place``; for cross attention over the encoder's text.
+    probability: at temperature 1, in [0, 1]. likely: the five likeliest tokens. entropy: in nats.
+    rows: weights (head, key) of each layer, over keys 0 to ``place`` or the encoder's text.
     """
 
     place: int
@@ -102,13 +94,9 @@ def generate(
 ) -> Iterator[Step]:
     """Yield each generation step as ``model`` continues ``tokens``, as soon as its token is known.
 
-    tokens: the prompt, or an encoder's text; its decoder starts from scratch. kind: the attention
-    to observe; None means ``self``, or ``decoder``. removed: the heads whose outputs are set to
-    zero at every token. cancelled: called before each step; True ends the generation.
-
-    The generation ends with an end token, or when the model's context is full. Raises
-    UnsupportedError for a model that does not predict the next token, UsageError for a prompt that
-    fills the whole context and for heads that do not exist.
+    tokens: the prompt, or an encoder's text. kind: the observed attention. removed: heads at zero.
+    It ends with an end token, a full context, or when ``cancelled()``. Raises UnsupportedError for
+    a model that predicts no next token, UsageError for a full prompt and unknown heads.
     """
     kind = written_kind(model, kind)
     context = written_context(model, kind)
@@ -145,31 +133,21 @@ def written_kind(model: Model, kind: Kind | None = None) -> Kind:
 
 
 def written_context(model: Model, kind: Kind) -> int | None:
-    """Return how many tokens prompt and generated text may have together; None for no limit.
-
-    kind: the attention that is observed. The limit is the same as for texts that ``attnviz heads``
-        takes with this kind of attention.
-    """
+    """Return how many tokens prompt and generated text may have together; None for no limit."""
     if kind != "self" and isinstance(model, TwoStackModel):
         return model.target_context
     return model.context
 
 
 def begun(model: Model, tokens: Tokens, kind: Kind) -> Tokens:
-    """Return the first tokens of the generated text: the prompt, or a decoder's start token.
-
-    tokens: the prompt, or an encoder's text. kind: the attention that is observed.
-    """
+    """Return the first tokens of the generated text: the prompt, or a decoder's start token."""
     if kind != "self" and isinstance(model, TwoStackModel):
         return model.greedy_target(tokens, 1)
     return tokens
 
 
 def written(prompt: Tokens, steps: Sequence[Step], region: str = "written") -> Tokens:
-    """Return the tokens of the prompt followed by the generated tokens.
-
-    region: the name of the region that the new tokens form, used if the prompt has regions.
-    """
+    """Return the prompt's tokens and the generated ones, a region if the prompt has regions."""
     return Tokens(
         (*prompt.ids, *(step.id for step in steps)),
         (*prompt.texts, *(step.text for step in steps)),

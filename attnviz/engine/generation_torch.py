@@ -23,12 +23,12 @@ from torch import Tensor
 
 from attnviz.attention.growing import shared
 from attnviz.engine.attention_calls import borrowed
+from attnviz.engine.forward_pass import length_class
 from attnviz.engine.head_run import Run
 from attnviz.engine.hook_points import HookedCall
 from attnviz.engine.observer import to_numpy
 from attnviz.engine.patchable import PatchableModel, mask_id_of, patchable_transformers
 from attnviz.engine.patching import What
-from attnviz.engine.plain_pass import length_class
 from attnviz.engine.replacing import LostTrackError
 from attnviz.engine.scan.plan import MISFITS
 from attnviz.engine.scan.unembedding import wide
@@ -67,10 +67,8 @@ def open_reader(
 ) -> Reader:
     """Return a reader, which runs a torch model on a text that grows token by token.
 
-    open_heads: the method of ``Backend``; it is used if cached steps cannot be observed. tokens:
-    what an encoder runs on. begun: the first tokens of the text. removed: the heads whose outputs
-    are set to zero. Raises UnsupportedError if the model does not predict the next token or its
-    attention cannot be observed, UsageError for heads that do not exist.
+    open_heads: of ``Backend``, if cached steps cannot be observed. tokens: of an encoder. Raises
+    UnsupportedError without next tokens or attention, UsageError for heads that do not exist.
     """
     source = None if kind == "self" else tokens
     given, whole = _input(source, begun.ids), model.model
@@ -97,11 +95,7 @@ def _input(source: Tokens | None, ids: Sequence[int]) -> Input:
 
 
 class _Plain:
-    """A reader that runs the whole text at each step; for models that only report their weights.
-
-    open_heads: the method of ``Backend``. kind: the attention to observe. source: the encoder's
-        tokens; None without an encoder. removed: the heads whose outputs are set to zero.
-    """
+    """A reader that runs the whole text at each step, for models that only report their weights."""
 
     def __init__(
         self,
@@ -125,10 +119,7 @@ class _Plain:
         )
 
     def read(self, ids: Sequence[int]) -> tuple[Floats, dict[int, Floats]]:
-        """Return the next token's logits (vocab,), and the last query's attention weights by layer.
-
-        The weights are (head, key). ids: the token ids of the whole text so far.
-        """
+        """Return the next token's logits (vocab,), and its query's weights (head, key) by layer."""
         given = _input(self._source, ids)
         found = self._run(given, self._removed)
         rows = {layer: weights[:, -1] for layer, weights in found.weights.items()}
@@ -164,10 +155,7 @@ class _Read:
 
 
 class _Looking:
-    """A reader that records attention weights while the model runs, and sets removed heads to zero.
-
-    It uses the model's cache of keys and values.
-    """
+    """A reader with the model's cache that records weights and sets removed heads to zero."""
 
     def __init__(self, model: PatchableModel, source: Tokens | None) -> None:
         self._model, self._source = model, source
@@ -185,10 +173,7 @@ class _Looking:
 
     @torch.inference_mode()
     def begin(self, ids: Sequence[int]) -> None:
-        """Run the model on the first tokens, and compare the result with that of a plain pass.
-
-        ids: their ids. Raises LostTrackError if the two differ.
-        """
+        """Run the first tokens; raise LostTrackError if a plain pass gives another result."""
         model, given = self._model, _input(self._source, ids)
         with model.hook_points.borrowed():
             plain = model.run(given)
@@ -207,10 +192,7 @@ class _Looking:
             self._read = None
 
     def read(self, ids: Sequence[int]) -> tuple[Floats, Mapping[int, Floats]]:
-        """Return the next token's logits (vocab,), and the last query's attention weights by layer.
-
-        The weights are (head, key). ids: the token ids of the whole text so far.
-        """
+        """Return the next token's logits (vocab,), and its query's weights (head, key) by layer."""
         text = tuple(ids)
         if self._read is None or text != self._ids:
             before, self._read = self._read, None
@@ -240,11 +222,7 @@ class _Looking:
         return self._pass(text)
 
     def _pass(self, ids: Sequence[int], before: _Read | None = None) -> _Read:
-        """Run the model on a text; return the result.
-
-        ids: the token ids of the text. before: the result for its first tokens, whose cache is then
-            continued; None runs on all tokens.
-        """
+        """Run the model on a text, or on what is new if its beginning was run ``before``."""
         keys = len(ids) + (0 if before is None else before.tokens)
         keys = keys if self._source is None else max(keys, len(self._source))
         cells = max(self._model.heads.values()) * len(ids) * keys

@@ -37,11 +37,9 @@ def gradient_importance(
 ) -> dict[tuple[int, int], float]:
     """Return the gradient importance |∂loss/∂ξ| of each (layer, head), in nats per token.
 
-    ξ is a gate: a number that multiplies the head's output and is 1 in the model. replacements: the
-    outputs that a gate of zero would put in the head's place; None means zero. on_progress: called
-    with the number of texts done and their total. enough: called after each text; True skips the
-    remaining texts. The model's state is restored. Raises UsageError if it has no language-model
-    head, or a text is too short for a loss.
+    ξ, a gate, multiplies the head's output and is 1 in the model. replacements: the outputs at a
+    gate of zero; None means zero. enough: called after each text; True ends. Raises UsageError
+    without a loss.
     """
     if model.head is None:
         raise UsageError("this model has no language-model head: there is no loss to differentiate")
@@ -64,11 +62,7 @@ def gradient_importance(
 
 
 def _gradient(model: PatchableModel, given: Input, replacements: Held | None) -> Tensor:
-    """Return ∂loss/∂ξ of every head over one text: (head,), layer by layer.
-
-    ξ is the head's gate, which multiplies its output. replacements: the outputs that a gate of zero
-    puts in its place; None is zero.
-    """
+    """Return ∂loss/∂ξ (head,) over a text: at a gate ξ of zero a head puts out ``replacements``."""
     gates = _Gates(model, replacements)
     runs = _runs(model, given)
     total = torch.zeros(sum(model.heads.values()), dtype=torch.float64)
@@ -100,10 +94,7 @@ def _gradient(model: PatchableModel, given: Input, replacements: Held | None) ->
 
 
 def _runs(model: PatchableModel, given: Input) -> list[tuple[Input, list[int], list[int]]]:
-    """Return the passes that predict the tokens of a text: one, or one for each masked token.
-
-    Each is (input, positions that predict a token, ids of these tokens).
-    """
+    """Return the passes (input, predicting positions, token ids): one, or one for each mask."""
     read = given.predicted.ids
     with torch.inference_mode(), model.hook_points.borrowed():
         causal = is_causal(model, probe_of(given))

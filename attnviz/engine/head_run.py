@@ -24,13 +24,11 @@ Rows: TypeAlias = Sequence[int] | None
 
 @dataclass(frozen=True, eq=False)
 class HeadRun:
-    """The result of running a model on one text, with what its heads did.
+    """The result of running a model on one text, with what its heads did, by layer.
 
-    weights: the attention weights (head, query, key) of each layer. outputs: (head, query, dim) of
-        each layer, z_h = A_h V_h before the output projection; empty if they cannot be observed.
-    logits: (token, vocab), of the next token, on a GPU if it ran there; None if the model does not
-        predict it. norms: (head, key), ‖v_j W_O^h‖ of each layer, if they were requested.
-    masks: (query, key) of the layers whose mask is known, as in ``BlockFacts``.
+    weights: (head, query, key). outputs: (head, query, dim), before the output projection; empty if
+    unseen. logits: (token, vocab), maybe on a GPU, or None. norms: (head, key), ‖v_j W_O^h‖. masks:
+    (query, key) where known.
     """
 
     weights: Mapping[int, Floats]
@@ -88,10 +86,7 @@ def by_layer(layers: Iterable[LayerWeights]) -> tuple[dict[int, Floats], dict[in
 
 
 def norms_of(observe: Callable[..., None], kind: Kind, given: Input) -> dict[int, Floats]:
-    """Return the norms (head, key) of each layer's values, measured in blocks in a separate pass.
-
-    observe: the method of ``Backend``. given: the text.
-    """
+    """Return the norms (head, key) of each layer's values, from a separate pass in blocks."""
     keep = KeepNorms(kind)
     observe(keep, [given])
     return keep.norms_of

@@ -25,12 +25,10 @@ from attnviz.records import Floats, Input, Kind
 
 @dataclass(frozen=True)
 class HookedCall:
-    """One attention call of a forward pass, and which of its tensors is observed or edited.
+    """One attention call of a pass, and which of its tensors is observed or edited.
 
-    kind, layer: the kind and layer of the attention, as ``observe_transformers`` numbers them.
-    module: the module in which the tensor is found. heads: their number.
-    dim: the width of one head's output.
-    what: the name of the tensor; one without heads counts as one head.
+    module: where the tensor is found. dim: of one head's output. what: the tensor; one without
+    heads counts as one head.
     """
 
     kind: Kind
@@ -41,10 +39,7 @@ class HookedCall:
     what: What = "output"
 
     def of(self, what: What, tensor: Tensor) -> HookedCall:
-        """Return the description of another tensor of the same call.
-
-        what: the name of that tensor. tensor: the tensor itself, (batch, token, head, dim).
-        """
+        """Return the description of another tensor (batch, token, head, dim) of the same call."""
         return replace(self, what=what, heads=tensor.shape[2], dim=tensor.shape[3])
 
 
@@ -54,10 +49,8 @@ class Intervention(Protocol):
     def edit(self, number: int, point: HookedCall, outputs: Tensor) -> Tensor:
         """Return the outputs (batch, token, head, dim) that the model continues with.
 
-        number: the index of the attention call in the pass. point: the call itself.
-        outputs: may be changed in place. If ``intervening`` was given ``inside``, these tensors
-            come too and must not be changed in place; ``point.what`` says which: queries, keys and
-            values (batch, token, head, dim), attention patterns (batch, query, head, key).
+        number: of the call in the pass. Outputs may be changed in place; tensors ``inside``, which
+        ``point.what`` names, may not: patterns are (batch, query, head, key).
         """
 
 
@@ -100,11 +93,7 @@ NOTHING_LEFT = (
 
 
 class HookPoints(ABC):
-    """All attention calls of one model's pass, and how to edit or mask them.
-
-    root: the module whose forward is a pass. found: the points, in the order in which they run.
-    shows_inputs: whether queries, keys and values can be edited.
-    """
+    """All attention calls of a pass of ``root`` in their order, and how to edit or mask them."""
 
     shows_inputs = True
 
@@ -148,19 +137,13 @@ class HookPoints(ABC):
 
     @abstractmethod
     def editing(self, counter: CallCounter, inside: frozenset[What]) -> AbstractContextManager[Any]:
-        """Let ``counter`` edit the tensors of each attention call inside this context.
-
-        inside: the names of the tensors to edit in addition to the heads' outputs.
-        """
+        """Let ``counter`` edit heads' outputs and tensors ``inside`` calls in this context."""
 
     @abstractmethod
     def masking(
         self, counter: CallCounter, hide: Hide, given: Input
     ) -> AbstractContextManager[Any]:
-        """Hide keys in each attention call inside this context; ``counter`` identifies the calls.
-
-        hide: returns the hidden keys of an attention call. given: the text of the run.
-        """
+        """Hide the keys that ``hide`` returns for each attention call inside this context."""
 
 
 class HeadOutputs:
@@ -186,10 +169,7 @@ class HeadOutputs:
         return self._points.intervening(self)
 
     def edit(self, number: int, point: HookedCall, outputs: Tensor) -> Tensor:
-        """Record the heads' outputs (batch, token, head, dim) of a call, and return them.
-
-        number: the index of the call among all calls of the pass. point: the call itself.
-        """
+        """Record the heads' outputs (batch, token, head, dim) of a call, and return them."""
         self.take(point.kind, point.layer, outputs)
         return outputs
 
@@ -205,11 +185,7 @@ def hooked(*handles: RemovableHandle) -> Iterator[None]:
 
 
 class CallCounter:
-    """Identifies each attention call of a pass by counting the calls, and lets it be edited.
-
-    intervention: edits the tensors of the calls; None if they are only counted.
-    order: the indices of the calls in the order in which they run; None means ascending.
-    """
+    """Identifies each attention call of a pass by counting, in an order, and lets it be edited."""
 
     def __init__(
         self,
@@ -243,20 +219,13 @@ class CallCounter:
         return self._intervention.edit(number, point, outputs)
 
     def edit_inside(self, what: What, tensor: Tensor) -> Tensor:
-        """Return another tensor of the call that ``take`` returned last, edited.
-
-        what: the name of the tensor. tensor: (batch, token, head, dim).
-        """
+        """Return another tensor (batch, token, head, dim) of the call taken last, edited."""
         number, point = self._taken
         assert self._intervention is not None
         return self._intervention.edit(number, point.of(what, tensor), tensor)
 
     def take(self, module: nn.Module | None) -> tuple[int, HookedCall]:
-        """Count one more attention call of the pass; return its index and its description.
-
-        module: the module that makes the call, None if it is not known.
-        Raises LostTrackError if in the first pass another module made this call.
-        """
+        """Count a call, return its index and description; LostTrackError for another module."""
         number = self._order[self._next] if self._next < len(self._order) else None
         point = None if number is None else self._points[number]
         if number is None or point is None or module not in (None, point.module):
@@ -269,11 +238,7 @@ class CallCounter:
 
 
 def enclosing_block(root: nn.Module) -> Mapping[int, nn.Module]:
-    """Return for each module under ``root`` the block that contains it, by the module's ``id``.
-
-    Its block is the nearest module above it that is an entry of a ``ModuleList``; a module without
-    one has no entry.
-    """
+    """Return the nearest entry of a ``ModuleList`` around each module, by the module's ``id``."""
     blocks: dict[int, nn.Module] = {}
 
     def walk(module: nn.Module, block: nn.Module | None) -> None:

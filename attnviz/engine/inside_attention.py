@@ -26,11 +26,7 @@ if TYPE_CHECKING:  # the library's own attention runs without transformers
 
 
 def edited_call(call: AttentionCall, counter: CallCounter, inside: frozenset[What]) -> Attended:
-    """Compute an attention call of a transformers model with edited tensors.
-
-    Return the output and the attention weights; the weights may be None.
-    counter: edits the tensors. inside: the names of those to edit in addition to the outputs.
-    """
+    """Return output and weights, or None, of a transformers call with edited tensors."""
 
     def edit(what: What, tensor: Tensor) -> Tensor:
         """Return the tensor (batch, head, token, dim) after the intervention."""
@@ -48,10 +44,7 @@ def edited_call(call: AttentionCall, counter: CallCounter, inside: frozenset[Wha
 
 
 class OwnHookPoints(HookPoints):
-    """The attention calls of the library's own ``MultiHeadAttention`` modules under ``root``.
-
-    Modules must run once each, in order of registration. One registered twice is one layer.
-    """
+    """The calls of ``MultiHeadAttention`` modules under ``root``, each once, in their order."""
 
     def __init__(self, root: nn.Module) -> None:
         found = (module for module in root.modules() if isinstance(module, MultiHeadAttention))

@@ -105,11 +105,7 @@ def _of_label(model: Model, kind: Kind, part: str, base: int) -> str:
 
 
 def _may_know(directory: Path, model: Model, kind: Kind) -> bool:
-    """Return True if ``directory`` may contain labels of a model of these sizes.
-
-    This saves reading all parameters for the fingerprint. A label file without sizes may be of any
-    model.
-    """
+    """Return True if ``directory`` may have labels of such a model, before fingerprints."""
     try:
         for place in directory.glob(f"*-{kind}.json"):
             with suppress(OSError), open_regular(place) as file:
@@ -127,11 +123,7 @@ def _sizes(info: ModelInfo) -> bytes:
 
 
 def label_file(model: Model, kind: Kind) -> Path | None:
-    """Return the path of the label file of these parameters.
-
-    None if they are not from a checkpoint.
-    The directory is ``$XDG_CACHE_HOME/attnviz/labels``, or ``~/.cache/attnviz/labels``.
-    """
+    """Return the label file of a checkpoint's weights, in ``$XDG_CACHE_HOME`` or ``~/.cache``."""
     if model.info.weights not in ("checkpoint", "loaded"):
         return None
     directory = _directory()
@@ -150,11 +142,7 @@ def _directory() -> Path | None:
 def labels_json(
     fingerprint: str, kind: Kind, known: KnownLabels, info: ModelInfo | None = None
 ) -> bytes:
-    """Return the content of a label file, with one line for each head.
-
-    fingerprint: identifies the model's parameters. kind: the attention whose heads are labelled.
-    info: gives the sizes of the model; None leaves them out.
-    """
+    """Return the content of a label file: a line for each head, with the model's sizes if known."""
     begin = json.dumps({"schema": SCHEMA, "model": fingerprint, "kind": kind}).removesuffix("}")
     lines = ",\n".join(map(json.dumps, head_list(known)))
     sizes = b"" if info is None else b", " + _sizes(info)

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attnviz.engine.answers import START_END, answer_places
 from attnviz.engine.hook_points import first_of, hooked, with_first
+from attnviz.engine.likely import START_END, answer_places
 from attnviz.engine.patchable import PatchableModel, blocks_of, logits_in, probe_of
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.split import whole_modules
@@ -94,10 +94,7 @@ def require_one_choice(model: PatchableModel) -> None:
 
 
 def of_labels(logits: Tensor, place: int | None) -> Tensor:
-    """Return logits (text, row, label) of the token at ``place``, or of all tokens for None.
-
-    logits: (text, label) or (text, token, label), as the model puts them out.
-    """
+    """Return logits (text, row, label) at ``place``, or everywhere, of (text[, token], label)."""
     if logits.ndim == 2:
         return logits[:, None]
     return logits if place is None else logits[:, place : place + 1]
@@ -126,10 +123,8 @@ def _plain_places(given: Input) -> tuple[int, ...]:
 def place_of_label(model: PatchableModel, given: Input, position: int | None) -> int:
     """Return the index of the token whose label is read; the model has labels.
 
-    position: as typed, negative from the end; by default the token that the model pools, or, where
-        each token has a label, the last one that is not special.
-    Raises UsageError for a position that does not exist or has no label, UnsupportedError if the
-    label of a text is read from several tokens.
+    position: as typed; by default the pooled token, or the last plain one. Raises UsageError for a
+    position without a label, UnsupportedError if the label is read from several tokens.
     """
     tokens = len(given.text)
     if position is not None and not -tokens <= position < tokens:
@@ -151,10 +146,7 @@ def place_of_label(model: PatchableModel, given: Input, position: int | None) ->
 
 
 def _read_from(model: PatchableModel, given: Input) -> Sequence[int] | None:
-    """Return the tokens of the last block's output that a text's label depends on.
-
-    None if each token has a label of its own.
-    """
+    """Return the tokens whose last states a text's label depends on; None if each has a label."""
     ends: list[Tensor] = []
 
     def cut_off(block: nn.Module, args: tuple[Any, ...], output: Any) -> Any:

@@ -1,4 +1,8 @@
-"""The likeliest next tokens of a model's distribution over its vocabulary."""
+"""The likeliest outcomes of a model: its next tokens, or the span of an answer in a text.
+
+A question-answering model gives each token a logit as the start and one as the end of the answer.
+Both are chosen among the tokens of the context (Devlin et al. 2019, "BERT", section 4.2).
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,9 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from attnviz.errors import UsageError
+from attnviz.records import PAIR, Tokens
 
 _Number = TypeVar("_Number", bound=np.floating)
 
@@ -23,10 +30,7 @@ class Likely(NamedTuple):
 
 
 def likeliest(logs: NDArray[np.float64], texts: Texts, count: int = 5) -> tuple[Likely, ...]:
-    """Return the ``count`` most likely next tokens, the likeliest first.
-
-    logs: the log-probabilities (vocab,) of all tokens. texts: returns the text of each token id.
-    """
+    """Return the ``count`` likeliest tokens of log-probabilities (vocab,), the likeliest first."""
     some = np.argpartition(-logs, min(count, len(logs)) - 1)[:count]  # sorting all takes longer
     ids = some[np.lexsort((some, -logs[some]))].tolist()
     return tuple(
@@ -40,3 +44,62 @@ def log_softmax(logits: NDArray[_Number]) -> NDArray[_Number]:
     logs: NDArray[_Number] = logits - logits.max(-1, keepdims=True)
     logs -= np.log(np.exp(logs).sum(-1, keepdims=True))
     return logs
+
+
+# The answer of a question-answering model ---------------------------------------------------------
+
+START_END = ("start", "end")
+"""The two labels of a question-answering model."""
+
+ALONE = "the answer is looked for in the question itself: give its context with --and"
+"""The note on a question without a context."""
+
+
+class AnswerSpan(NamedTuple):
+    """An answer's first and last token, and their probabilities among the tokens of the context."""
+
+    start: int
+    end: int
+    start_probability: float
+    end_probability: float
+
+
+def answer_places(text: Tokens) -> list[int]:
+    """Return the tokens among which an answer is: the second text's, or all plain ones."""
+    places = [
+        place
+        for place, special in enumerate(text.special)
+        if (text.regions[place] == PAIR[1] if text.joined else not special)
+    ]
+    if not places:
+        raise UsageError("the text has no token that could be an answer: expected at least 1")
+    return places
+
+
+def log_chances_of_places(logits: NDArray[np.float64], text: Tokens) -> NDArray[np.float64]:
+    """Return ln p (..., token, 2) of each token as the start and as the end of the answer.
+
+    logits: (..., token, 2). text: of these tokens; those that cannot be an answer get -inf.
+    """
+    places = answer_places(text)
+    found = np.full(logits.shape, -np.inf)
+    found[..., places, :] = log_softmax(logits[..., places, :].swapaxes(-1, -2)).swapaxes(-1, -2)
+    return found
+
+
+def likeliest_answer(logs: NDArray[np.float64]) -> AnswerSpan:
+    """Return the likeliest answer: that of the largest p(start) · p(end) with start ≤ end.
+
+    logs: ln p (token, 2), see ``log_chances_of_places``. Of equally likely ones it is the first.
+    """
+    both = np.triu(np.exp(logs[:, 0])[:, None] * np.exp(logs[:, 1]))
+    start, end = (int(at) for at in np.unravel_index(both.argmax(), both.shape))
+    return AnswerSpan(start, end, float(np.exp(logs[start, 0])), float(np.exp(logs[end, 1])))
+
+
+def no_foil() -> UsageError:
+    """Return the error for ``--foil`` with a question-answering model, which has no foils."""
+    return UsageError(
+        "--foil: the start and the end of an answer are chosen among tokens, not against each "
+        "other; leave it out"
+    )

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attnviz.engine.plain_pass import nearly_equal
+from attnviz.engine.forward_pass import nearly_equal
 from attnviz.errors import UnsupportedError
 from attnviz.models.split import is_packed, is_split, whole_weight
 from attnviz.models.third_party import running
@@ -49,10 +49,7 @@ def is_linear(module: nn.Module) -> bool:
 
 
 def weight_axis(module: Any) -> int | None:
-    """Return the axis of a module's weight along which its inputs lie.
-
-    None if the module computes something else than x·W + b, as a trial shows, or has no such W.
-    """
+    """Return the axis of a weight W with the inputs; None unless a trial shows x·W + b."""
     weight, size = whole_weight(module), linear_size(module)
     if is_split(getattr(module, "weight", None)):
         return int(isinstance(module, nn.Linear))
@@ -67,11 +64,7 @@ def weight_axis(module: Any) -> int | None:
 
 
 def matrix_of(module: Any, like: Tensor, inputs: int = 0) -> Tensor:
-    """Return the matrix (input, output) by which a module multiplies, from its outputs on a basis.
-
-    like: a tensor of the module's dtype and device. inputs: how many it reads, if the module does
-    not say. Raises UnsupportedError if it is not linear.
-    """
+    """Return a module's matrix (input, output); UnsupportedError if it is not linear."""
     matrix: Tensor
     if (axis := weight_axis(module)) is not None:
         matrix = whole_weight(module).movedim(axis, 0)
@@ -103,10 +96,7 @@ def packed_layers(root: nn.Module) -> str:
 
 
 def require_rows_apart(root: Any) -> None:
-    """Raise UnsupportedError if a linear layer quantises the tokens of a text together.
-
-    Its output for a token then depends on all tokens. Layers of other libraries are tried for this.
-    """
+    """Raise UnsupportedError if a linear layer quantises a text's tokens together, as tried."""
     for module in _foreign(root):
         kind, (inputs, _) = type(module), linear_size(module) or (0, 0)
         device = next(iter(module.parameters()), root).device

@@ -132,7 +132,7 @@ def observe_torch(
 def read_sums(model: TransformersModel, reader: SumsReader, inputs: Sequence[Input]) -> None:
     """Run a transformers model over inputs of one length; see ``Backend.read_sums``."""
     kinds, (ids, target_ids) = wanted_kinds(reader, model.model), _tensors(inputs)
-    read_sums_of(model, plan_pass(model.model, kinds, ids, None, target_ids), reader)
+    read_sums_of(model, plan_pass(model.model, kinds, ids, target_ids), reader)
 
 
 @torch.inference_mode()
@@ -306,11 +306,7 @@ def _check_rows(name: str, weights: Tensor) -> None:
 def _observe_blocks(
     forward: ForwardPass, observer: Observer, cells: int, norms: ValueNorms | None
 ) -> None:
-    """Run one pass, and recompute the attention weights of each call in blocks.
-
-    cells: the most attention weights in a block. norms: measures the norms of the values too, or
-        None. Raises UnsupportedError if attention is not looked up, or not a plain softmax.
-    """
+    """Run a pass, recompute weights in blocks; UnsupportedError unless a plain softmax."""
 
     def answer(watch: WatchedCall) -> Attended:
         call, last = watch.call, None
@@ -348,11 +344,7 @@ def _values_unseen(forward: ForwardPass) -> UnsupportedError:
 
 
 def _plain_blocks(call: AttentionCall, cells: int) -> Iterator[tuple[int, Tensor]]:
-    """Yield the attention weights of a call in blocks: (first query, (text, head, rows, keys)).
-
-    They are the softmax of its scores. cells: the most weights in a block.
-    Raises IncompleteError if the call has options that change plain attention.
-    """
+    """Yield a call's softmax as (first query, (text, head, rows, keys)); or IncompleteError."""
     extra = {name for name, value in call.options.items() if value is not None} - _PLAIN_OPTIONS
     texts, heads, queries, width = call.query.shape
     shared, keys = call.key.shape[1:3]
@@ -422,10 +414,7 @@ def _observe_sums(forward: ForwardPass, reader: SumsReader) -> Any:
 
 
 def _observe_own_sums(forward: ForwardPass, reader: SumsReader) -> Any:
-    """Do what ``_observe_sums`` does with a model that computes attention by itself.
-
-    The pass is compared with a plain one if ``forward.compare`` is set.
-    """
+    """Do what ``_observe_sums`` does with a model that computes attention by itself."""
     require_one_process(forward.model)
     (kind, *others), layers = (
         forward.kinds,
@@ -508,10 +497,7 @@ def _agrees(
 
 
 class _Collected:
-    """An observer that stores every block of attention weights of one short text.
-
-    The blocks are then compared with whole matrices.
-    """
+    """Stores every block of weights of one short text, to be compared with whole matrices."""
 
     norms = False
 
@@ -538,20 +524,14 @@ class _Collected:
 
 
 def _near(whole: Any, block: Any, tolerance: float) -> bool:
-    """Return True if a block's row of attention weights equals the row of the whole matrix.
-
-    The whole row may have more keys, which must be zero. tolerance: the allowed difference.
-    """
+    """Return True if a block's row is near the whole row, whose further keys must be zero."""
     seen = block.shape[-1]
     differs = abs(whole[:, :seen] - block).max() > tolerance
     return not differs and not (abs(whole[:, seen:]) > tolerance).any()
 
 
 def _require_room(model: TransformersModel, texts: int, tokens: int, *, asked: bool) -> None:
-    """Raise UsageError if the free memory is too small for the whole attention matrices of a text.
-
-    texts, tokens: the number of texts and their length. asked: whether the user chose whole ones.
-    """
+    """Raise UsageError if whole matrices of so many texts do not fit the free memory."""
     device = device_of(model.model)
     free = free_memory(device)
     layers = _EAGER_COPIES if uses_interface(model.model) else model.info.layers + _EAGER_COPIES

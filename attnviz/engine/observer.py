@@ -125,10 +125,7 @@ class SumsReader(Protocol):
         """Return True if sums of this layer are wanted."""
 
     def sums(self, text: int, kind: Kind, layer: int, found: ReducedLayer) -> None:
-        """Take the sums over the rows of one layer's attention weights, and keep what is needed.
-
-        text: the index of the text in the batch. found: computes the sums that are asked of it.
-        """
+        """Take the sums over the rows of a layer's weights of one text, and keep what is needed."""
 
 
 def hand_over(
@@ -148,15 +145,15 @@ def hand_over(
     see the key, or None. cells: the most attention weights in a NumPy block; None passes whole
     matrices on. first: the index of the first text.
     """
-    if getattr(weights, "is_cuda", False) and cells is not None:
-        weights = to_numpy(weights)  # all texts in one copy
+    if cells is not None:  # all texts in one copy
+        weights = to_numpy(weights) if getattr(weights, "is_cuda", False) else weights
+        masks = None if masks is None else on_host(masks)
     for text, matrix in enumerate(weights):
         norm = None if norms is None else to_numpy(norms[text])
         mask = None if masks is None else masks[text]
         if cells is None:
             observer.observe(first + text, kind, layer, 0, matrix, BlockFacts(norm, mask))
             continue
-        mask = None if mask is None else on_host(mask)
         whole = to_numpy(matrix)
         heads, queries, keys = whole.shape
         rows = rows_of_a_block(1, heads, keys, cells)
@@ -167,10 +164,7 @@ def hand_over(
 
 
 def rows_of_a_block(texts: int, heads: int, keys: int, cells: int = BLOCK_CELLS) -> int:
-    """Return how many queries, at least one, a block of at most ``cells`` weights can have.
-
-    texts, heads, keys: how many of these the block has for each query.
-    """
+    """Return how many queries, at least one, a block of at most ``cells`` weights can have."""
     return max(1, cells // (texts * heads * keys))
 
 
@@ -271,10 +265,7 @@ class QueriesKeys:
     bias: Floats | None = None
 
     def head(self, head: int) -> tuple[Floats, Floats, Floats | None]:
-        """Return the queries and keys (token, head_dim) and the bias (query, key) of one head.
-
-        head: its index. The bias may be None.
-        """
+        """Return a head's queries and keys (token, head_dim), and its bias or None."""
         bias = self.bias
         if bias is not None:
             bias = bias[head if len(bias) > 1 else 0]
@@ -285,10 +276,7 @@ ObserveHeads = Callable[[QueriesKeys], None]
 
 
 def products(query: Floats, key: Floats) -> Floats:
-    """Return the attention scores q·k, (..., query, key), without scale and mask.
-
-    query, key: (..., query, head_dim) and (..., key, head_dim).
-    """
+    """Return the attention scores q·k, (..., query, key), without scale and mask."""
     scores: Floats = attention_scores(query, key, 1.0)
     return scores
 

@@ -136,10 +136,7 @@ class OwnSums(FunctionWatch):
         return output.reshape(shape)
 
     def _hand_over(self, layers: list[TorchLayer], output: Tensor) -> None:
-        """Pass a layer on to the reader of sums, and count it.
-
-        output: what its heads put out, (..., query, dim) for texts and heads.
-        """
+        """Pass a layer and its outputs (..., query, dim) on to the reader of sums, and count it."""
         by_head = output.reshape(self._texts, -1, *output.shape[-2:])
         self._take(self.layers, layers, by_head.transpose(1, 2))
         self.layers += 1
@@ -178,10 +175,7 @@ class OwnSums(FunctionWatch):
 
 
 def _noting(scores: _Scores, name: str, args: Any, kwargs: Any) -> _Scores:
-    """Return the scores after one more function, of this name, and with these arguments.
-
-    Raises IncompleteError for a function that is not known to leave attention a plain softmax.
-    """
+    """Return the scores after one more function; IncompleteError if it is not known."""
     if name in _SHAPING or (name == "dropout" and not (*args, False, False)[2]):
         return scores
     other = next(iter((*args[1:], *kwargs.values())), None)

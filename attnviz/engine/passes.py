@@ -8,12 +8,14 @@ function of the calling module's own file, so that the weights are bit for bit t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary, WeakSet
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -25,10 +27,20 @@ from attnviz.engine.attention_calls import (
     borrowed,
     taking_calls,
 )
-from attnviz.engine.forward_pass import ForwardPass
-from attnviz.engine.plain_pass import STORED, ends_alike, epsilon, length_class, not_its_own
+from attnviz.engine.forward_pass import (
+    STORED,
+    ForwardPass,
+    ends_alike,
+    epsilon,
+    length_class,
+    nearly_equal,
+    not_its_own,
+)
+from attnviz.engine.observer import BlockFacts, Observer, to_numpy
 from attnviz.errors import LoadError, UnsupportedError
-from attnviz.records import Kind
+from attnviz.models.third_party import running
+from attnviz.models.transformers_model import TransformersModel
+from attnviz.records import Kind, Tokens
 
 _known: WeakKeyDictionary[nn.Module, set[tuple[Any, ...]]] = WeakKeyDictionary()
 """The comparisons already made for each model: kinds, way of observing, length class."""
@@ -44,15 +56,13 @@ class PlainCheck:
     This is done once for each model, way of observing and length class. forward: the pass. way: how
     it is observed.
     exact: True if the pass takes the model's own steps, so that it ends in the same bits.
-    Texts with padding are not compared, because their padded rows differ without meaning.
     """
 
     def __init__(self, forward: ForwardPass, way: str, *, exact: bool = True) -> None:
         self._forward = forward
         self._place = (forward.kinds, way, length_class(max(forward.lengths)))
         known = _known.setdefault(forward.model, set())
-        padded = "attention_mask" in forward.inputs
-        self._is_due = forward.compare and not padded and self._place not in known
+        self._is_due = forward.compare and self._place not in known
         self._exact = exact
         self._plain: Tensor | None = None
 
@@ -63,10 +73,7 @@ class PlainCheck:
         return self
 
     def call(self, call: AttentionCall, output: Tensor) -> None:
-        """Compare a call's output with that of the model's own attention function.
-
-        output: (batch, query, heads, dims). Raises UnsupportedError if they differ.
-        """
+        """Raise UnsupportedError if a call's output is not that of the model's own function."""
         if not (self._is_due and call.found.is_fused):
             return
         own = call.own()[0]
@@ -75,11 +82,7 @@ class PlainCheck:
             raise self._refused("its attention function gives other numbers")
 
     def weights(self, call: AttentionCall, start: int, weights: Tensor, output: Tensor) -> None:
-        """Check that the call's output is the mean of the values weighted by ``weights``.
-
-        start: the first query. weights: (batch, head, rows, keys). output: (batch, query, heads,
-            dims). Raises UnsupportedError if they differ.
-        """
+        """Raise UnsupportedError unless weights of rows from ``start`` on mix the call's output."""
         if not self._is_due:
             return
         rows, seen = weights.shape[-2:]
@@ -91,11 +94,7 @@ class PlainCheck:
             raise self._refused("its weights are no plain softmax")
 
     def end(self, output: Any) -> None:
-        """Compare the end of the observed pass with that of the plain one.
-
-        output: what the model returned in the observed pass. Raises UnsupportedError if they
-            differ.
-        """
+        """Raise UnsupportedError if the observed pass did not end as the plain one."""
         if self._is_due and self._plain is None:
             self.begin()
         if self._plain is None:
@@ -111,11 +110,7 @@ class PlainCheck:
 
 @dataclass(frozen=True)
 class WatchedCall:
-    """An attention call of an observed pass, with the kind and the layer that it belongs to.
-
-    kind, layer: the kind and layer of the attention, as the model numbers layers.
-    check: compares the pass with a plain one.
-    """
+    """A call of an observed pass, its kind and layer, and its comparison with a plain pass."""
 
     kind: Kind
     layer: int
@@ -187,10 +182,7 @@ class _Names:
         return tuple(kind for kind, layers in self._taken.items() if not layers)
 
     def next(self, call: AttentionCall) -> tuple[Kind, int]:
-        """Return the kind and the layer of the next call of the pass.
-
-        Raises IncompleteError if the layer is unknown.
-        """
+        """Return kind and layer of the next call; IncompleteError if the layer is unknown."""
         kind = self._kind(call.module, call.inputs[1].shape[-2])
         taken = self._taken[kind]
         layer = self._layer(call.module, taken)
@@ -248,17 +240,14 @@ def encoder_modules(forward: ForwardPass) -> set[int]:
 
 
 def _cross_attention(forward: ForwardPass) -> dict[int, bool]:
-    """Return for each module's ``id`` True if it attends to the encoder's output.
-
-    To find out, one decoder token is run over two encoder tokens.
-    """
+    """Return by ``id`` whether modules attend to the encoder: one decoder token sees two of it."""
     cross: dict[int, bool] = {}
 
     def attend(call: AttentionCall) -> Attended:
         cross[id(call.module)] = call.inputs[1].shape[-2] == 2
         return call.own()
 
-    first = {name: ids[:1, :1] for name, ids in forward.inputs.items() if name != "attention_mask"}
+    first = {name: ids[:1, :1] for name, ids in forward.inputs.items()}
     first["input_ids"] = first["input_ids"].repeat(1, 2)
     with taking_calls(attend):
         replace(forward, inputs=first).run()
@@ -283,10 +272,7 @@ def _last_hidden(output: Any) -> Tensor:
 
 
 def _agree(call: AttentionCall, found: Tensor, own: Tensor) -> bool:
-    """Return True if two outputs of a call differ only by rounding.
-
-    They also agree if the model has overflowed.
-    """
+    """Return True if two outputs of a call differ only by rounding, or the model has overflowed."""
     allowed = _rounding_of(call)
     near = ((found - own).abs() <= allowed) | (found.isnan() & own.isnan())
     return not math.isfinite(allowed) or bool(near.all())
@@ -306,3 +292,75 @@ def _rounding_of(call: AttentionCall) -> float:
     roundings = STORED * (1 + (math.sqrt(width) + math.sqrt(keys) if wide else 1))
     scores = 1 + abs(scale) * largest[0] * largest[1]
     return math.prod((epsilon(call.query), roundings, scores, float(call.value.abs().max())))
+
+
+# Towers that call their attention several times a layer -------------------------------------------
+# Their tokens have no batch axis, and the calls of a layer lie one after the other along them.
+
+_CELLS = 16_000_000
+"""The most weights that are handed over at once."""
+
+Edges = tuple[int, ...]
+"""Where the calls of a layer begin among its tokens, and where the last one ends."""
+
+
+def joined_calls(model: TransformersModel, tokens: Tokens) -> Mapping[int, Edges]:
+    """Return where each layer's calls begin and end; UnsupportedError if tokens are missing."""
+    edges: dict[int, list[int]] = {}
+
+    def note(layer: int, call: AttentionCall) -> Attended:
+        own = edges.setdefault(layer, [0])
+        own.append(own[-1] + call.inputs[0].shape[2])
+        return call.own()
+
+    _answered(model, tokens, note)
+    if len(edges) != model.info.layers or any(own[-1] != len(tokens) for own in edges.values()):
+        raise not_its_own(model.model, "the calls of its layers do not cover its tokens")
+    return {layer: tuple(own) for layer, own in edges.items()}
+
+
+def observe_joined(model: TransformersModel, tokens: Tokens, observer: Observer) -> None:
+    """Hand each layer's weights to an observer; UnsupportedError if they do not mix its output."""
+    ends: dict[int, int] = {}
+
+    def answer(layer: int, call: AttentionCall) -> Attended:
+        output, weights = call.eager()
+        if weights is None or not nearly_equal(output, call.own()[0]):
+            raise not_its_own(model.model, "its attention function gives other numbers")
+        mixed = (weights.to(call.value.dtype) @ call.value).transpose(1, 2)
+        if not nearly_equal(mixed, output):
+            raise not_its_own(model.model, "its weights are no plain softmax")
+        first = ends.get(layer, 0)
+        _, heads, queries, keys = weights.shape
+        if observer.wants("self", layer):
+            step = max(_CELLS // (heads * (first + keys)), 1)
+            for start, stop in pairwise([*range(0, queries, step), queries]):
+                block = np.zeros((heads, stop - start, first + keys), np.float32)
+                block[..., first:] = to_numpy(weights[0, :, start:stop])
+                observer.observe(0, "self", layer, first + start, block, BlockFacts())
+        ends[layer] = first + queries
+        return output, weights
+
+    _answered(model, tokens, answer)
+
+
+def _answered(
+    model: TransformersModel,
+    tokens: Tokens,
+    answer: Callable[[int, AttentionCall], Attended],
+) -> None:
+    """Run the model over tokens; ``answer`` gets each call with its layer."""
+    layers: dict[nn.Module, int] = {}
+
+    def attend(call: AttentionCall) -> Attended:
+        return answer(layers.setdefault(call.module, len(layers)), call)
+
+    whole: Any = model.model
+    ids = torch.tensor([tokens.ids], device=whole.device)
+    with (
+        torch.inference_mode(),
+        borrowed(whole),
+        running(whole, torch.OutOfMemoryError),
+        taking_calls(attend),
+    ):
+        whole(input_ids=ids)

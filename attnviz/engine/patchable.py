@@ -15,12 +15,14 @@ import torch
 from torch import Tensor, nn
 
 from attnviz.attention.torch_decoder import TorchDecoder
+from attnviz.engine.effects import Variant
 from attnviz.engine.forward_pass import TWO_STACKS, ForwardPass
 from attnviz.engine.hook_points import HookedCall, HookPoints, Intervention, hooked
 from attnviz.engine.inside_attention import OwnHookPoints
 from attnviz.engine.linear_map import require_rows_apart
 from attnviz.engine.patching import What
-from attnviz.engine.replacing import LostTrackError
+from attnviz.engine.replacing import LostTrackError, Replace
+from attnviz.engine.selection import check_heads
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.bundled import Bundled
 from attnviz.models.model import MaskToken
@@ -39,10 +41,7 @@ _SOURCE, _TARGET = 5, 3
 
 
 def probe_of(given: Input) -> Input:
-    """Return a short input for a trial, made of the tokens of ``given``, repeated if necessary.
-
-    A picture stays whole: a model reads no part of it alone.
-    """
+    """Return a short input for a trial, of the tokens of ``given``; a picture stays whole."""
     if given.text.layout is not None:
         return given
     target = None if given.target is None else _repeated(given.target, _TARGET)
@@ -114,10 +113,7 @@ class PatchableModel:
 
 
 def logits_in(output: Any) -> Tensor | None:
-    """Return the logits of a model's output; None without any.
-
-    A question-answering model's are (text, token, 2): of each token as the start and as the end.
-    """
+    """Return a model's logits or None; of question answering (text, token, 2), of start and end."""
     logits: Tensor | None = getattr(output, "logits", None)
     if logits is None and isinstance(getattr(output, "start_logits", None), Tensor):
         return torch.stack([output.start_logits, output.end_logits], -1)
@@ -208,11 +204,7 @@ class Untouched:
 
 
 class Keep(Untouched):
-    """An intervention that records the values of the batch's first row, and changes nothing.
-
-    held: (token, head, dim) by name of the tensor and layer; an attention pattern is (query, head,
-        key).
-    """
+    """Records the first row's values (token, head, dim), of a pattern (query, head, key)."""
 
     def __init__(self, kind: Kind, what: Collection[What] = frozenset({"output"})) -> None:
         self._kind, self._what = kind, what
@@ -364,11 +356,7 @@ def _holds(module: nn.Module, part: nn.Module | None) -> bool:
 def _inner_stack(
     stack: nn.Module, probe: ForwardPass, points: HookPoints, head: nn.Module | None
 ) -> nn.Module:
-    """Return the outermost running module in ``stack`` that has all attention but not ``head``.
-
-    head: the vocabulary projection, or None. Some models call the inner part of their own trunk, or
-    have their head within it.
-    """
+    """Return the outermost running part of ``stack`` with all attention but not ``head``."""
     attention = {id(point.module) for point in points.found}
     for module in stack.modules():
         if (
@@ -405,3 +393,18 @@ def _source(head: nn.Module, probe: ForwardPass, points: HookPoints) -> nn.Modul
         f"{type(probe.model).__name__} returns no hidden states, and no module of it puts out what "
         "its head reads: its maps can be shown, its heads not be removed"
     )
+
+
+@contextmanager
+def ablating(model: PatchableModel, heads: Collection[tuple[int, int]]) -> Iterator[None]:
+    """Run ``model.root`` without these heads inside this context, for any batch.
+
+    heads: (layer, head) of each. Their outputs are set to zero. The model is in evaluation mode
+        inside the context; its former state is restored on leaving, also after an exception. Raises
+        UsageError for a head that does not exist.
+    """
+    check_heads(model.heads, heads)
+    variant = Variant(tuple(sorted(set(heads)))) if heads else None
+    intervention = Replace(model.kind, {} if variant is None else {None: variant})
+    with model.hook_points.borrowed(), model.hook_points.intervening(intervention):
+        yield

@@ -96,13 +96,9 @@ KL divergence from the clean run's prediction, in nats."""
 class Site:
     """A patch site: a part of a run that a patch replaces.
 
-    what: its kind, such as ``output`` or ``query``. layer: as the model numbers them.
-    head: its number; for ``key`` and ``value`` that of a key/value head. None for a kind in
-        ``WHOLE_LAYER``. tokens: positions in the base run, ascending; those of keys for ``key`` and
-        ``value``, those of queries otherwise. None means all.
-    edges: pairs (query, key) of a ``pattern`` that are hidden, in place of a replacement: the
-        softmax then runs over the other keys.
-    Raises ValueError if a head is missing or superfluous, or ``tokens`` is empty.
+    head: None for a kind in ``WHOLE_LAYER``; of key and value a key/value head. tokens: positions
+    in the base run; None means all. edges: pairs (query, key) of a ``pattern`` that are hidden
+    instead. Raises ValueError for a wrong head or no token.
     """
 
     what: What
@@ -231,10 +227,8 @@ class PatchScores:
 class PathRead:
     """The queries, keys or values of one layer in two runs, and the causes of their difference.
 
-    what: ``query``, ``key`` or ``value``. clean: their value in the clean run, (token, head, dim)
-        float64. difference: clean − corrupt, of the same shape. whole: the part of the difference
-        that is linear in all earlier outputs, with each norm scaled as in the corrupt run.
-    alone: the part that each single sender head caused, for the senders before this layer.
+    clean: (token, head, dim) float64. difference: clean − corrupt. whole: its part that is linear
+    in all earlier outputs, each norm scaled as in the corrupt run; alone: that of each sender.
     """
 
     kind: Kind
@@ -250,12 +244,9 @@ class PathRead:
 class PathEffects:
     """The direct effect of one head on the inputs of later heads.
 
-    sender: the head. shares: (token,) for ``query``, ``key`` and ``value`` of each later head; they
-        add up to the sender's share. Keys and values are those of key/value heads.
-    explained: the sum of the shares of all earlier outputs. Its distance from 1 is the effect of
-        fixing the norms' scales.
-    moved: ‖Δq‖ / ‖q‖ over all tokens, relative to the clean run: how much there is to explain.
-    A head whose input does not differ has no entry.
+    shares: (token,), add up to the sender's share of a query, key or value. explained: that of all
+    earlier outputs; 1 but for the norms' scales. moved: ‖Δq‖ / ‖q‖. A head without difference has
+    no entry.
     """
 
     sender: HeadKey
@@ -264,10 +255,7 @@ class PathEffects:
     moved: Mapping[What, Mapping[HeadKey, float]]
 
     def share(self, what: What, head: HeadKey) -> float:
-        """Return the share that the sender head caused in the difference of one later head's input.
-
-        what: the input: ``query``, ``key`` or ``value``. head: the later head.
-        """
+        """Return the sender's share in the difference of a later head's query, key or value."""
         return float(self.shares[what][head].sum())
 
 

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from attnviz.engine.backend import backend_of
-from attnviz.engine.capture import Choice, capture, kind_of, target_tokens
+from attnviz.engine.capture import Choice, capture, kind_of, reading_segments, target_tokens
 from attnviz.engine.head_run import Run
 from attnviz.engine.observer import BLOCK_CELLS, Held, Observer, SumsReader
-from attnviz.engine.segments import reading_segments
 from attnviz.errors import UsageError
 from attnviz.measures.reduced import ReducedLayer
 from attnviz.models.model import Model, TwoStackModel, random_copies
@@ -80,11 +79,7 @@ class Probing:
         return same.cut(most)
 
     def copies(self, length: int, copies: int, seed: int) -> Input | None:
-        """Return an input of random tokens that are repeated; None if it does not fit the context.
-
-        length: the number of distinct tokens. copies: how often their sequence stands in a row.
-        seed: of their choice.
-        """
+        """Return ``length`` random tokens ``copies`` times; None if they do not fit the context."""
         vocabulary = self.model.vocabulary()
         if len(vocabulary.plain) < length or self.kind == "cross":
             return None
@@ -120,10 +115,7 @@ class Probing:
         cells: int | None = BLOCK_CELLS,
         held: Held = "auto",
     ) -> None:
-        """Run the model over inputs of one length, and hand its attention to ``observer``.
-
-        cells, held: see ``Backend.observe``.
-        """
+        """Run inputs of one length, and hand attention to ``observer``; see ``Backend.observe``."""
         with reading_segments(self.model, inputs[0].text):
             backend_of(self.model).observe(observer, inputs, cells=cells, held=held)
 
@@ -135,10 +127,7 @@ class Probing:
     def read_layers(
         self, given: Input, read: Callable[[ReducedLayer], ReadLayer]
     ) -> dict[int, ReadLayer]:
-        """Return for each layer, by its index, what ``read`` computes from its sums.
-
-        Raises UnsupportedError as ``Backend.read_sums``.
-        """
+        """Return what ``read`` computes from each layer's sums, see ``Backend.read_sums``."""
         reader = _LayerReader(self.kind, read)
         self.read_sums(reader, [given])
         return reader.layers
@@ -167,11 +156,7 @@ def _fits(tokens: Tokens, context: int | None) -> bool:
 
 
 def open_probing(model: Model, kind: Kind | None = None) -> Probing:
-    """Return a model opened for pattern scores of one kind of its attention, by default its first.
-
-    Raises UsageError for a kind that it does not have, UnsupportedError if its attention cannot
-    be observed.
-    """
+    """Return a model opened for one kind of attention; UsageError if it lacks it."""
     kind = kind_of(model, kind)
     if kind == "cross":
         return Probing(model, kind, causal=False)

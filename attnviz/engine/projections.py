@@ -14,10 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from attnviz.engine.attention_calls import SoftmaxWatch, borrowed
-from attnviz.engine.forward_pass import ForwardPass, plan_pass
+from attnviz.engine.forward_pass import ForwardPass, nearly_equal, plan_pass
 from attnviz.engine.hook_points import Function, hooked
 from attnviz.engine.linear_map import linear_maps, matrix_of, weight_axis
-from attnviz.engine.plain_pass import nearly_equal
 from attnviz.errors import UnsupportedError
 from attnviz.models.cut_tensors import OutputProjection
 from attnviz.models.split import whole_weight
@@ -33,10 +32,8 @@ _NUMBER = re.compile(r"\.(\d+)\.")
 def find_output_projections(model: TransformersModel) -> dict[int, OutputProjection]:
     """Return the output projection of each layer of the model's default kind of attention.
 
-    The model's state is restored. Layers are numbered as the model numbers them; a module that
-    serves several layers is returned for each.
-
-    Raises UnsupportedError if a layer has no linear map as wide as its heads together.
+    A module that serves several layers is returned for each. Raises UnsupportedError if a layer has
+    no linear map as wide as its heads together.
     """
     whole = model.model
     ids = torch.arange(_LENGTH)[None] % embedding_rows(whole)
@@ -82,10 +79,7 @@ class _MapsAfterSoftmax(SoftmaxWatch):
             self._entered.append((module, args[0]))
 
     def enter(self, module: nn.Module, args: tuple[Any, ...]) -> None:
-        """Record a linear map, and the modules around it that get the same, after a softmax.
-
-        It is called before every linear map.
-        """
+        """Record a linear map that follows a softmax, and modules around it that get the same."""
         if self._mixed and args:
             same = [outer for outer, given in self._entered if given is args[0]]
             around = [one for one in same if one is not module and module in one.modules()]
@@ -100,11 +94,7 @@ def _described(
     merged: Tensor,
     heads: int,
 ) -> OutputProjection | None:
-    """Return the projection that a linear map is, or a linear wrapper that computes more than it.
-
-    names: of all modules, by id. around: the modules that may wrap it, the outermost first.
-    merged: what all of them got. None for a map that does not read the heads.
-    """
+    """Return the projection that a linear map or its wrapper is; None if it reads no heads."""
     size = linear_size(module)
     if size is None or size[0] % heads:
         return None
@@ -127,10 +117,7 @@ def _layers(modules: list[str]) -> list[int]:
 
 
 class ValueNorms:
-    """Measures the norms ‖v_j W_O^h‖₂ of a transformers model, given its output projections.
-
-    A short run finds the projections. Raises UnsupportedError if they cannot be found.
-    """
+    """Measures ‖v_j W_O^h‖₂ of a transformers model, whose output projections a short run finds."""
 
     def __init__(self, model: TransformersModel) -> None:
         self._model = model
@@ -138,20 +125,13 @@ class ValueNorms:
         self._matrices: dict[int, Tensor] = {}
 
     def mixed(self, forward: ForwardPass) -> MixedValues:
-        """Return an object that records the values that attention mixes in the pass ``forward``.
-
-        It is for models that compute attention themselves.
-        """
+        """Return what records the values of a pass of a model that computes attention itself."""
         get = self._model.model.get_submodule
         projections = {layer: get(one.module) for layer, one in self._projections.items()}
         return MixedValues(forward, projections)
 
     def of(self, kind: Kind, layer: int, heads: int, value: Tensor) -> Tensor:
-        """Return the norms ‖v_j W_O^h‖ (text, head, key) of a layer's values.
-
-        heads: the number of query heads. value: (text, key/value head, key, dim).
-        Raises UnsupportedError for another kind of attention than the model's first.
-        """
+        """Return ‖v_j W_O^h‖ (text, head, key); UnsupportedError for another kind of attention."""
         projection = self._projections.get(layer)
         if kind != self._model.kinds[0] or projection is None:
             raise UnsupportedError(
@@ -181,11 +161,7 @@ _PRODUCTS = {torch.matmul, torch.bmm, Tensor.matmul, Tensor.bmm, Tensor.__matmul
 
 
 class MixedValues(SoftmaxWatch):
-    """Records the values that each layer's attention weights multiply in a pass.
-
-    The values are the other factor of the matrix product that follows a softmax.
-    projections: the output projection of each layer.
-    """
+    """Records the values that each layer's weights multiply: the product behind a softmax."""
 
     def __init__(self, forward: ForwardPass, projections: Mapping[int, nn.Module]) -> None:
         super().__init__(forward.batch, forward.lengths)
@@ -219,11 +195,7 @@ class MixedValues(SoftmaxWatch):
         return super().call(func, args, kwargs)
 
     def of(self, layer: int, weights: Tensor) -> Tensor | None:
-        """Return a layer's recorded values (text, key/value head, key, dim).
-
-        None if there are none. weights: the attention weights (text, head, query, key), whose
-        products with the values go into the output projection.
-        """
+        """Return a layer's values (text, key/value head, key, dim) if weights mix them; or None."""
         value, merged = self._found.get(layer, (None, None))
         texts, heads, _, keys = weights.shape
         if value is None or merged is None or value.shape[-2] != keys:

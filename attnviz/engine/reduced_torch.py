@@ -110,10 +110,7 @@ class TorchLayer:
                 yield heads, self._of(heads, self._alike)
 
     def _of(self, heads: range, make: Callable[..., TorchLayer], rows: Any = ...) -> TorchLayer:
-        """Return the layer of neighbouring heads, and of some rows, that ``make`` makes.
-
-        heads: all of one or several groups with the same keys, or some of one group.
-        """
+        """Return the layer that ``make`` makes of neighbouring heads, and of some rows."""
         query, key, scale, sink, cap, bias = self._given
         groups, some = self._query.shape[1], slice(heads.start, heads.stop)
         return make(
@@ -132,11 +129,7 @@ class TorchLayer:
         return self._given_key.to(self._wide)
 
     def _room(self, queries: int) -> Tensor | None:
-        """Return memory for all blocks of the weights of queries on a GPU; None on a processor.
-
-        Each block has another width: torch would keep the memory of all of them, which was 30 GB of
-        a text of 16,384 tokens.
-        """
+        """Return memory for all blocks on a GPU; torch would keep that of each width."""
         if not self._on_gpu:
             return None
         size = min(self._most_cells, self.heads * queries * self._given_key.shape[1])
@@ -280,10 +273,7 @@ class TorchLayer:
         return share.flatten(0, 1).T[..., None]
 
     def _on_pairs(self, weights: Tensor, equals: Equals, start: int, low: int) -> Tensor:
-        """Return the sums over the pairs of equal tokens, (heads, group, 2 · orders, row).
-
-        weights: (heads, group, row, key), whose first row is ``start`` and first key ``low``.
-        """
+        """Return a block's sums over pairs of equal tokens, (…, group, 2 · orders, row)."""
         rows, keys = weights.shape[2:]
         ends = np.searchsorted(equals.pairs[0], np.array([start, start + rows], np.int32))
         query, key, order = equals.pairs[:, slice(*ends)].astype(np.int64)
@@ -322,10 +312,7 @@ class TorchLayer:
                     found[:, :, :, at, self._index(queries[there])] = mass[(..., *there)]
 
     def mixed(self, value: Tensor) -> Tensor:
-        """Return the heads' outputs (query, head, dim): the values, averaged by attention weight.
-
-        value: (key/value head, key, dim).
-        """
+        """Return the heads' outputs (query, head, dim) of values (key/value head, key, dim)."""
         wide = value.to(self._wide)
         found = wide.new_empty(*self._query.shape[:3], value.shape[-1])
         for heads, start, stop, low, weights in self._weight_blocks():
@@ -508,10 +495,7 @@ def read_mask(
 
 
 def _masked(mask: Tensor) -> Masked:
-    """Return the ranges and the bias of a mask (head, query, key) that is the same in every text.
-
-    The bias of a key is what the last query that sees it gets for it.
-    """
+    """Return the ranges of a mask that all texts share, and each key's bias for its last query."""
     heads, queries, keys = mask.shape
     first, past = np.empty(queries, np.int64), np.empty(queries, np.int64)
     rows = max(1, 2**24 // (heads * keys))

@@ -10,10 +10,8 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
-from copy import copy
+from contextlib import contextmanager, nullcontext
 from functools import cached_property, partial
-from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,9 +19,9 @@ import torch
 import triton
 from torch import Tensor
 
-from attnviz.engine import sums_kernels
 from attnviz.engine.observer import note_of_runs
 from attnviz.engine.reduced_torch import TorchLayer
+from attnviz.engine.sums_kernels import split_columns, sum_equal, sum_rows, take_single
 from attnviz.errors import UsageError
 from attnviz.measures.reduced import Equals, Reduced
 from attnviz.measures.rows import Columns
@@ -58,8 +56,8 @@ _UNFIT = (_ERRORS.OutOfResources, getattr(_ERRORS, "PTXASError", _ERRORS.OutOfRe
 _NO_SCORE = -1e19
 """A sum of logarithms below it is that of a query without keys."""
 
-_WIDE_BYTES = 256
-"""The bytes of a head beyond which the first of ``EQUAL_TILES`` has too few registers."""
+_NARROW = 128
+"""For larger heads, and for float32, the registers do not suffice for the first of the tiles."""
 
 
 class Tile(NamedTuple):
@@ -80,7 +78,7 @@ TILES = (Tile(128, 64, 8, 3, 128), Tile(64, 64, 4, 2), Tile(64, 32, 4, 2), Tile(
 """The fastest first, measured on an H200; a card with less shared memory takes a later one."""
 
 EQUAL_TILES = (Tile(64, 64, 4, 2), Tile(64, 32, 4, 2), Tile(16, 16, 4, 2))
-"""The same for equal tokens. In float32, registers suffice from the second on if heads are wide."""
+"""The same for equal tokens."""
 
 
 class KernelRun:
@@ -108,13 +106,11 @@ class KernelRun:
 _refused: list[str] = []
 """Why this process takes blocks where it could have taken the kernels, at most one sentence."""
 
-
 _trusted: set[Any] = set()
 """The kinds of sums that this process has compared with the blocks."""
 
-
-class _DifferError(Exception):
-    """The sums of the kernel and of the blocks differ."""
+_too_large: set[Any] = set()
+"""The kinds of sums with tiles that this card has no room for."""
 
 
 class TritonLayer(TorchLayer):
@@ -129,10 +125,13 @@ class TritonLayer(TorchLayer):
         super().__init__(query, key, scale, **options)
         self._run, self._alike = run, partial(TritonLayer, run=run)
         *_, sink, cap, bias = self._given
-        self._asking, self._given_key = (_in_rows(each) for each in (query, key))
+        # A head's vector must be one stretch of memory.
+        self._asking, self._given_key = (
+            each if each.stride(-1) == 1 else each.contiguous() for each in (query, key)
+        )
         # With a cap c, a score is c · tanh(q·k · scale / c): the kernel's scale is then c.
         outer = float(scale if cap is None else cap)
-        self._outer, self._inner = outer * _BITS, 1.0 if cap is None else float(scale) / outer
+        self._factors = outer * _BITS, None if cap is None else float(scale) / outer
         self._sinks = None if sink is None else (sink.float().reshape(-1) * _BITS).contiguous()
         self._biases: Tensor | None = None
         if bias is not None:
@@ -150,7 +149,7 @@ class TritonLayer(TorchLayer):
     ) -> Reduced:
         blocks = partial(super().reduced, columns, buckets, equals, far=far)
         if buckets is not None and buckets < _LEAST_BUCKET:
-            return blocks()
+            self._fits = False  # the layer's other answers are arrays, too
         return self._tried(lambda: self._compared(columns, buckets, equals, far), otherwise=blocks)
 
     def single(self, keys: Ints) -> Any:
@@ -172,12 +171,19 @@ class TritonLayer(TorchLayer):
     def _strongest(
         self, number: int, hidden: Any, logs: Tensor
     ) -> list[list[tuple[float, int, int]]]:
-        other = copy(self)
-        other._logarithms = None
-        biases = logs.new_zeros(self.heads, len(hidden)) if self._biases is None else self._biases
-        other._biases = biases.masked_fill(self._index(hidden), -1e30)
-        shown: Any = other._summed(np.empty((len(hidden), 0)), None, None, False)
-        largest = shown.largest * (other._log_sums.flatten(0, 1) - logs).exp2()
+        query, key, scale, sink, cap, bias = self._given
+        none = logs.new_zeros(1, len(hidden)) if bias is None else bias.float()
+        shown: Any = self._alike(
+            query,
+            key,
+            scale,
+            ranges=(self.first, self.past),
+            sink=sink,
+            cap=cap,
+            bias=none.masked_fill(self._index(hidden), -1e30),
+        )
+        largest = shown._summed(np.empty((len(hidden), 0)), None, None, False).largest
+        largest *= (shown._log_sums.flatten(0, 1) - logs).exp2()
         rows = largest.topk(min(number, largest.shape[1]), -1).indices.sort(-1).values.cpu().numpy()
         found: list[list[tuple[float, int, int]]] = []
         for head, at in enumerate(rows):
@@ -195,7 +201,9 @@ class TritonLayer(TorchLayer):
             raise
         except Exception as error:  # noqa: BLE001 - Triton's compiler and driver raise many kinds
             self._logarithms = None
-            _refused[:] = [f"attention is summed in blocks, which is slower: {_why(error)}"]
+            line = next(iter(str(error).strip().splitlines()), "")
+            why = f"the kernel does not run on this device ({type(error).__name__}: {line[:80]})"
+            _refused[:] = [f"attention is summed in blocks, which is slower: {why}"]
             note_of_runs(_refused[0])
             return otherwise()
 
@@ -203,12 +211,14 @@ class TritonLayer(TorchLayer):
         self, columns: Columns, bucket: int | None, equals: Equals | None, far: bool
     ) -> Reduced:
         """Return the sums by the kernels, the first of each kind compared with the blocks."""
-        found = self._summed(columns, bucket, equals, far)
         kind = (self._kind, columns.shape[1], bucket, equals is None, far)
-        if kind not in _trusted:
-            self._compare(found, columns, bucket, equals)
-            _trusted.add(kind)
-        return found
+        if kind in _trusted:
+            return self._summed(columns, bucket, equals, far)
+        columns = np.column_stack([columns, np.ones(len(columns))])
+        found = self._summed(columns, bucket, equals, far)
+        self._compare(found, columns, bucket, equals)
+        _trusted.add(kind)
+        return found._replace(mixed=found.mixed[..., :-1])
 
     @property
     def _usable(self) -> bool:
@@ -222,7 +232,7 @@ class TritonLayer(TorchLayer):
 
     # How the kernels are called ------------------------------------------------------------------
 
-    @property
+    @cached_property
     def _kind(self) -> tuple[Any, ...]:
         """Return what decides which variant of the kernels runs."""
         given = self._query.dtype, self._query.shape[-1], self._query.shape[1]
@@ -244,143 +254,133 @@ class TritonLayer(TorchLayer):
         key = (device, self.first.tobytes(), self.past.tobytes())
         return self._run.kept(key, None, make)
 
-    def _common(self) -> dict[str, Any]:
-        """Return the compile-time constants that all kernels have."""
-        dim = self._asking.shape[2]
-        wide = max(16, triton.next_power_of_2(dim))
-        marks = {"CAP": self._cap is not None, "BIAS": self._biases is not None}
-        return {**marks, "D": dim, "WIDE": wide}
-
-    def _precision(self) -> str:
-        if self._query.device.type == "cpu":  # in the interpreter
-            return "up"
-        narrow = self._query.dtype != torch.float32
-        return "ieee" if narrow or torch.version.hip else "tf32x3"
-
-    def _sizes(self) -> tuple[int, ...]:
-        """Return the strides of queries and keys, and how many there are, as kernels take them."""
-        steps = (step for each in (self._asking, self._given_key) for step in each.stride()[:2])
-        return (*steps, self._asking.shape[1], self._given_key.shape[1], int(self._query.shape[1]))
-
-    def _tiles(self, bucket: int | None) -> list[Tile]:
-        """Return the tiles to try, with no more keys than a bucket has."""
-        tiles = self._run.tiles
-        if self._query.dtype == torch.float32 or self._asking.shape[2] > 128:
-            tiles = tiles[1:] or tiles
-        most = tiles[0].keys if bucket is None else 1 << bucket.bit_length() - 1
-        return [tile._replace(keys=min(tile.keys, most)) for tile in tiles]
-
     def _launch(self, kernel: Any, grid: tuple[int, ...], *given: Any, **options: Any) -> None:
-        """Run a kernel on the card of the queries; mention it if it is compiled for long."""
-        device = self._query.device
+        """Run a kernel on the card of the queries; mention it if it is compiled for long.
+
+        given: the kernel's own arguments, behind those that all have.
+        """
+        query, key, groups = self._asking, self._given_key, self._query.shape[1]
+        dim, device = query.shape[2], query.device
+        options |= {"D": dim, "WIDE": max(16, triton.next_power_of_2(dim))}
+        steps = *query.stride()[:2], *key.stride()[:2]
+        sizes = *steps, query.shape[1], key.shape[1], groups, *self._factors
         on_card = torch.cuda.device(device) if device.type == "cuda" else nullcontext()
         with on_card, _mentioned((kernel, self._kind, *options.values())):
-            kernel[grid](*given, **options)
+            kernel[grid](query, key, self._biases, *sizes, *given, **options)
+
+    def _by_tiles(self, tile: Tile) -> dict[str, Any]:
+        """Return the compile-time constants of a kernel that computes tiles."""
+        hip, device = bool(torch.version.hip), self._query.device.type
+        narrow = self._query.dtype != torch.float32
+        found: dict[str, Any] = {"QUERIES": tile.queries, "KEYS": tile.keys}
+        found |= {"num_warps": tile.warps, "num_stages": tile.stages}
+        found["IN"] = "up" if device == "cpu" else "ieee" if narrow or hip else "tf32x3"
+        if tile.registers and device == "cuda" and not hip:
+            found["maxnreg"] = tile.registers
+        return found
+
+    def _fitting(self, tiles: Sequence[Tile], run: Callable[[Tile], Any]) -> Any:
+        """Return what ``run`` returns for the first tile that fits the card's memory and registers.
+
+        A tile that does not is not tried again: ptxas takes seconds to refuse one.
+        """
+        if self._query.dtype == torch.float32 or self._asking.shape[2] > _NARROW:
+            tiles = tiles[1:] or tiles
+        for tile in tiles[:-1]:
+            if (self._kind, tile) not in _too_large:
+                try:
+                    return run(tile)
+                except _UNFIT:
+                    _too_large.add((self._kind, tile))
+        return run(tiles[-1])
 
     def _summed(
         self, columns: Columns, bucket: int | None, equals: Equals | None, far: bool
     ) -> Reduced:
         """Return the sums by the kernels, without a comparison."""
-        found: Reduced = _fitting(
-            self._tiles(bucket), lambda tile: self._of_rows(columns, bucket, far, tile)
+        tiles = self._run.tiles
+        # A tile has no more keys than a bucket.
+        most = tiles[0].keys if bucket is None else 1 << bucket.bit_length() - 1
+        found: Reduced = self._fitting(
+            [tile._replace(keys=min(tile.keys, most)) for tile in tiles],
+            lambda tile: self._of_rows(columns, bucket, far, tile),
         )
         if equals is None:
             return found
-        tiles = self._run.equal_tiles
-        if self._asking.shape[2] * self._query.element_size() > _WIDE_BYTES:
-            tiles = tiles[1:] or tiles
-        return found._replace(equal=_fitting(tiles, lambda tile: self._on_equal(equals, tile)))
+        run = partial(self._on_equal, equals)
+        return found._replace(equal=self._fitting(self._run.equal_tiles, run))
 
     def _of_rows(self, columns: Columns, bucket: int | None, far: bool, tile: Tile) -> Reduced:
-        heads, (queries, keys, groups) = self.heads, self._sizes()[4:]
+        heads, queries, _ = self._asking.shape
+        keys, device = self._given_key.shape[1], self._query.device
         of = id(columns) if columns.shape[1] else -keys
-        key = (of, bucket, tile.keys, self._query.device)
-        sweeps: list[sums_kernels.ColumnParts] = self._run.kept(
-            key,
+        sweeps: list[tuple[Tensor, Tensor]] = self._run.kept(
+            (of, bucket, tile.keys, device),
             columns,
-            lambda: sums_kernels.split_columns(self._index(columns), bucket, tile.keys),
+            lambda: [
+                (self._index(parts), self._index(weights))
+                for parts, weights in split_columns(columns, bucket, tile.keys)
+            ],
         )
-        width, device = sweeps[0].parts.shape[1], self._query.device
         require_room(  # a text of code has hundreds of kinds of marks
             f"sums over the attention of {heads} heads with {columns.shape[1]} columns take",
             2 * 4 * heads * queries * columns.shape[1],  # what is read of them is a copy
             "shorten the text",
             device,
         )
-        new = torch.zeros if device.type == "cpu" else torch.empty
-        total, entropy, largest, logs, signed = new(5, heads, queries, device=device)
-        farther = new(heads, queries, device=device) if far else total
+        new = partial(torch.zeros if device.type == "cpu" else torch.empty, device=device)
+        logs, total, entropy, largest, signed = (new(heads, queries) for _ in range(5))
+        farther = new(heads, queries) if far else None
         mixed = torch.zeros(heads, queries, columns.shape[1], device=device)
-        count, buckets, of_queries = -(-queries // tile.queries), 1, 1
+        count, buckets, of_queries = -(-queries // tile.queries), 0, 1
         if bucket is not None:
             buckets = -(-keys // bucket)
             # A power of two, so that few variants of the kernel are compiled.
             of_queries = triton.next_power_of_2((tile.queries - 1) // bucket + 2)
+        width = sweeps[0][0].shape[1]
         many = max(1, self._at_once.sum_bytes // (4 * queries * (width + buckets)))
-        sinks = total if self._sinks is None else self._sinks
-        biases = total if self._biases is None else self._biases
         first, past, left = self._ranges
-        limit = {}
-        if tile.registers and device.type == "cuda" and not torch.version.hip:
-            limit["maxnreg"] = tile.registers
         pooled = []
-        for begin, ready in product(range(0, heads, many), sweeps):
+        for begin in range(0, heads, many):
             some = min(many, heads - begin)
-            if ready is sweeps[0]:  # the other sweeps add to the columns alone
-                scratch = new(some, buckets if bucket else 0, queries, device=device)
-                in_tiles = torch.zeros(some, count, of_queries, buckets, device=device)
-            pools = bucket is not None and ready is sweeps[0]
-            raw = new(some, queries, ready.parts.shape[1], device=device)
-            self._launch(
-                sums_kernels.sum_rows,
-                (count, some),
-                *(self._asking, self._given_key, ready.parts, first, past, sinks, biases),
-                *(logs, total, entropy, largest, signed, farther, raw, scratch, in_tiles),
-                *(*self._sizes(), count, bucket or 1, buckets, begin, self._outer, self._inner),
-                POOL=pools,
-                ALIGNED=bucket is None or bucket % tile.keys == 0,
-                FAR=far,
-                SINK=self._sinks is not None,
-                LEFT=int(left),
-                IN=self._precision(),
-                COLUMNS=raw.shape[2],
-                OF_QUERIES=of_queries,
-                QUERIES=tile.queries,
-                KEYS=tile.keys,
-                num_warps=tile.warps,
-                num_stages=tile.stages,
-                **self._common(),
-                **limit,
-            )
-            mixed[begin : begin + some, :, ready.columns] += raw @ ready.weights
-            if bucket is not None and pools:
-                pooled.append(_pooled(in_tiles, bucket, tile.queries, queries))
-        self._logarithms = logs.unflatten(0, (-1, groups))
+            for at, (parts, weights) in enumerate(sweeps):
+                raw, scratch, in_tiles = new(some, queries, parts.shape[1]), None, None
+                if bucket is not None and at == 0:  # the other sweeps add to the columns alone
+                    scratch = new(some, buckets, queries)
+                    in_tiles = torch.zeros(some, count, of_queries, buckets, device=device)
+                self._launch(
+                    sum_rows,
+                    (count, some),
+                    *(parts, first, past, self._sinks, logs, total, entropy, largest, signed),
+                    *(farther, raw, scratch, in_tiles, bucket or 1, begin),
+                    ALIGNED=bucket is None or bucket % tile.keys == 0,
+                    LEFT=int(left),
+                    COLUMNS=parts.shape[1],
+                    OF_QUERIES=of_queries,
+                    **self._by_tiles(tile),
+                )
+                mixed[begin : begin + some] += raw @ weights
+                if bucket is not None and in_tiles is not None:
+                    pooled.append(_pooled(in_tiles, bucket, tile.queries, queries))
+        self._logarithms = logs.unflatten(0, self._query.shape[:2])
         whole = torch.cat(pooled).cpu().numpy() if pooled else None
-        sums: list[Any] = [mixed, total, entropy, largest, signed, farther if far else None, whole]
+        sums: list[Any] = [mixed, total, entropy, largest, signed, farther, whole]
         return Reduced(*sums)
 
     def _on_equal(self, equals: Equals, tile: Tile) -> Any:
-        device, queries = self._query.device, self._asking.shape[1]
+        heads, queries, _ = self._asking.shape
+        device, logs = self._query.device, self._log_sums
         places, begins = self._run.kept(
             (id(equals), device),
             equals,
             lambda: tuple(self._index(each.astype(np.int32)) for each in equals.sorted),
         )
-        found = torch.empty(self.heads, 2, equals.orders, queries, device=device)
-        first, past, _ = self._ranges
+        found = torch.empty(heads, 2, equals.orders, queries, device=device)
         self._launch(
-            sums_kernels.sum_equal,
-            (-(-queries // tile.queries), equals.orders, self.heads),
-            *(self._asking, self._given_key, found if self._biases is None else self._biases),
-            *(self._log_sums, first, past, places, begins, found),
-            *(*self._sizes(), equals.orders, self._outer, self._inner),
-            IN=self._precision(),
-            QUERIES=tile.queries,
-            KEYS=tile.keys,
-            num_warps=tile.warps,
-            num_stages=tile.stages,
-            **self._common(),
+            sum_equal,
+            (-(-queries // tile.queries), equals.orders, heads),
+            *(logs, *self._ranges[:2], places, begins, found, equals.orders),
+            **self._by_tiles(tile),
         )
         return found
 
@@ -389,16 +389,8 @@ class TritonLayer(TorchLayer):
         chosen = keys.astype(np.int32)
         key = (chosen.tobytes(), logs.device)
         places = self._run.kept(key, None, lambda: self._index(chosen))
-        self._launch(
-            sums_kernels.take_single,
-            (-(-len(keys) // 32), self.heads),
-            *(self._asking, self._given_key, logs if self._biases is None else self._biases, logs),
-            *(places, found),
-            *(*self._sizes(), self._outer, self._inner),
-            QUERIES=32,
-            num_warps=4,
-            **self._common(),
-        )
+        grid = -(-len(keys) // 32), self.heads
+        self._launch(take_single, grid, logs, places, found, QUERIES=32, num_warps=4)
         return found
 
     # The comparison ------------------------------------------------------------------------------
@@ -406,52 +398,47 @@ class TritonLayer(TorchLayer):
     def _compare(
         self, found: Reduced, columns: Columns, bucket: int | None, equals: Equals | None
     ) -> None:
-        """Raise _DifferError unless some rows of the sums are those of the blocks.
+        """Raise ArithmeticError unless some rows of the sums are those of the blocks.
 
-        In all rows, the product with a column of ones is the total. The GPU is asked once.
+        columns: the last is one of ones, whose product is the total in all rows. The GPU is asked
+        once.
         """
         queries, keys = self._asking.shape[1], self._given_key.shape[1]
         mixing, places = self._tensor(columns), self._index(np.arange(keys))
-        logs = self._log_sums
+        logs, tokens, last = self._log_sums, max(queries, keys), self.past - 1
         scores = logs.abs().nan_to_num(0)
         rounding = _ROUNDING * torch.where(scores < -_NO_SCORE, scores, 0).amax().clamp(min=2)
         usual = rounding.clamp(min=_TOLERANCE)
-        tokens, every = max(queries, keys), np.ones((keys, 1))
-        ones: Any = self._summed(every, bucket, None, found.far is not None).mixed
-        total: Any = found.total
-        excess = [_excess(ones[..., 0], total, usual)]
+        sums: Any = found
+        single, excess = self._single(last, logs), [_excess(sums.mixed[..., -1], sums.total, usual)]
         for middle in {0, queries // 2, queries - 1}:
             start = max(min(middle, queries - _TRIAL_ROWS), 0)
             rows = slice(start, min(start + _TRIAL_ROWS, queries))
             weights = self._weights(rows.start, rows.stop).flatten(0, 1)
             own = self._index(np.arange(rows.start, rows.stop))[:, None]
-            last = self.past - 1
             of_last = self._index(last[rows])[None, :, None].expand(len(weights), -1, 1)
-            pairs: list[tuple[Any, Tensor]] = [
-                (found.mixed, weights @ mixing),
-                (found.total, weights.sum(-1)),
-                (found.entropy, -torch.xlogy(weights, weights).sum(-1)),
-                (found.largest, weights.amax(-1)),
-                (self._single(last, logs), weights.gather(2, of_last)[..., 0]),
+            pairs = [
+                (sums.mixed, weights @ mixing),
+                (sums.total, weights.sum(-1)),
+                (sums.entropy, -torch.xlogy(weights, weights).sum(-1)),
+                (sums.largest, weights.amax(-1)),
+                (single, weights.gather(2, of_last)[..., 0]),
             ]
             excess += [_excess(ours[:, rows], theirs, usual) for ours, theirs in pairs]
-            gaps: list[tuple[Any, Tensor]] = [(found.signed, places - own)]
-            if found.far is not None:
-                gaps.append((found.far, (places - own).abs()))
-            for ours, gap in gaps:  # as shares of the text
-                theirs = (weights * gap).sum(-1)
-                excess.append(_excess(ours[:, rows] / tokens, theirs / tokens, rounding))
-            if equals is not None and found.equal is not None:
-                for order, ids in enumerate(self._index(equals.ids)):
-                    for after in range(2):
-                        same = ids[own] == ids.roll(after)
-                        same &= (places >= after) & (places < own)
-                        equal: Any = found.equal[:, after, order, rows]
-                        excess.append(_excess(equal, (weights * same).sum(-1), usual))
-        if found.pooled is not None and bucket is not None:
+            gaps = places - own
+            for ours, gap in ((sums.signed, gaps), (sums.far, gaps.abs())):
+                if ours is not None:  # as shares of the text
+                    theirs = (weights * gap).sum(-1)
+                    excess.append(_excess(ours[:, rows] / tokens, theirs / tokens, rounding))
+            for order, ids in enumerate([] if equals is None else self._index(equals.ids)):
+                for after in range(2):
+                    same = (ids[own] == ids.roll(after)) & (places >= after) & (places < own)
+                    theirs = (weights * same).sum(-1)
+                    excess.append(_excess(sums.equal[:, after, order, rows], theirs, usual))
+        if bucket is not None:
             excess += self._of_pooled(found, bucket, usual.cpu())
         if not float(torch.stack([each.to(logs.device) for each in excess]).amax()) <= 1:
-            raise _DifferError
+            raise ArithmeticError("it gives other sums than the blocks")
 
     def _of_pooled(self, found: Reduced, bucket: int, tolerance: Tensor) -> list[Tensor]:
         """Compare pooled sums with those of the rows: their weight, and where it stands."""
@@ -470,14 +457,6 @@ class TritonLayer(TorchLayer):
         return [_excess(pooled.sum(-1), whole[0], tolerance), 2 * beyond.double()]
 
 
-def _fitting(tiles: Sequence[Tile], run: Callable[[Tile], Any]) -> Any:
-    """Return what ``run`` returns for the first tile that fits the card's memory and registers."""
-    for tile in tiles[:-1]:
-        with suppress(*_UNFIT):
-            return run(tile)
-    return run(tiles[-1])
-
-
 def _excess(ours: Tensor, theirs: Tensor, tolerance: Tensor) -> Tensor:
     """Return the largest distance in tolerances, which are a share of the largest number or of one.
 
@@ -487,18 +466,6 @@ def _excess(ours: Tensor, theirs: Tensor, tolerance: Tensor) -> Tensor:
         return tolerance.new_zeros(())
     apart = (ours - theirs).masked_fill_(ours.isnan() & theirs.isnan(), 0).abs_().amax()
     return apart / (tolerance * theirs.nan_to_num(0).abs_().amax().clamp(min=1))
-
-
-def _why(error: Exception) -> str:
-    if isinstance(error, _DifferError):
-        return "the kernel gives other sums on this device"
-    line = next(iter(str(error).strip().splitlines()), "")
-    return f"the kernel does not run on this device ({type(error).__name__}: {line[:80]})"
-
-
-def _in_rows(tensor: Tensor) -> Tensor:
-    """Return a tensor (head, token, dim) whose last axis is one stretch of memory."""
-    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 
 def _pooled(in_tiles: Tensor, bucket: int, tile: int, queries: int) -> Tensor:

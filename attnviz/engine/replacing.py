@@ -2,18 +2,23 @@
 
 Ablation and patching are the same intervention; they differ in the source of the values: zero, a
 mean, another text, or the other prompt of a pair. It is written once, for NumPy and torch arrays.
+A head is replaced before the output projection: zeroing a slice of what that puts out would be
+another intervention (Michel et al. 2019, "Are Sixteen Heads Really Better than One?").
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from attnviz.attention.functional import Array, namespace
 from attnviz.engine.patching import Site, What
-from attnviz.records import Kind
+from attnviz.errors import UsageError
+from attnviz.records import Input, Kind
 
 Held: TypeAlias = Mapping[tuple[What, int], Array]
 """What a run holds, by sort and layer: (token, head, dim); a pattern is (query, head, key). An
@@ -38,10 +43,7 @@ class Met(Protocol):
 
 
 class Point(NamedTuple):
-    """A position in a running NumPy model: one kind of values of one layer.
-
-    kind: of its attention. what: the kind of values. layer: the index of the layer.
-    """
+    """A position in a running NumPy model: one kind of values of one layer, of one attention."""
 
     kind: Kind
     what: What
@@ -64,17 +66,10 @@ class RowEdit(Protocol):
     """The interface of an intervention that edits a whole batch, or some of its rows."""
 
     def edit(self, number: int, point: Any, outputs: Array) -> Array:
-        """Return the edited outputs (batch, token, head, dim) of a whole batch.
-
-        number: the index of the attention call among all calls of the pass. point: the call itself.
-        """
+        """Return the edited outputs (batch, token, head, dim) of a whole batch at a call."""
 
     def edit_rows(self, point: Any, outputs: Array, first: int) -> Array:
-        """Return the edited outputs (row, token, head, dim) of some rows of the batch.
-
-        point: the attention call. first: the index of the first of these rows.
-        Outputs of heads may be changed in place, other values are not.
-        """
+        """Return the edited outputs (row, token, head, dim) from row ``first`` on."""
 
 
 def head_of(site: Site) -> int:
@@ -83,10 +78,7 @@ def head_of(site: Site) -> int:
 
 
 def values_of(held: Held, site: Site) -> Array:
-    """Return the values (token, dim) of one patch site in a recorded run.
-
-    held: the values of the run, by kind of site and layer.
-    """
+    """Return the values (token, dim) of one patch site in the values of a recorded run."""
     values = held[site.what, site.layer][:, head_of(site)]
     return values if site.tokens is None else values[list(site.tokens)]
 
@@ -115,19 +107,13 @@ class Replace:
                 self._sites.setdefault((site.what, site.layer), []).append((row, site))
 
     def edit(self, number: int, point: Met, outputs: Array) -> Array:
-        """Return the outputs (batch, token, head, dim) of a call with its sites replaced.
-
-        number: the index of the call among all calls of the pass. point: the call itself.
-        """
+        """Return the outputs (batch, token, head, dim) of a call with its sites replaced."""
         if max((row or 0 for row, _ in self._sites_of(point)), default=0) >= len(outputs):
             raise LostTrackError(f"a batch of {len(outputs)} has too few rows for its changes")
         return self.edit_rows(point, outputs, 0)
 
     def edit_rows(self, point: Met, outputs: Array, first: int) -> Array:
-        """Return the outputs (row, token, head, dim) of some rows with their sites replaced.
-
-        first: the index of the first of these rows. Outputs of heads are changed in place.
-        """
+        """Return outputs (row, token, head, dim) from row ``first`` on, replaced in place."""
         here = range(first, first + len(outputs))
         sites = [
             (None if row is None else row - first, site)
@@ -167,10 +153,7 @@ class Replace:
         return self._sites.get((point.what, point.layer), ()) if point.kind == self._kind else ()
 
     def _held(self, point: Met, outputs: Array) -> Array | None:
-        """Return the values that replace ``outputs`` at a position of the model; None for zero.
-
-        Raises LostTrackError if their shape differs.
-        """
+        """Return what replaces ``outputs``, None for zero; LostTrackError if shapes differ."""
         if self._values is None:
             return None
         held = self._values[point.what, point.layer]
@@ -180,10 +163,7 @@ class Replace:
 
     @staticmethod
     def _of(held: Array | None, heads: Sequence[int], outputs: Array) -> Array:
-        """Return the values that replace some heads of ``outputs``: (token or 1, head, dim); or 0.
-
-        held: the replacements of all heads of the layer; None for zero.
-        """
+        """Return what replaces some heads of ``outputs``, (token or 1, head, dim); 0 for zero."""
         if held is None:
             return 0
         # The last block may run on the last tokens only.
@@ -254,3 +234,66 @@ def _hide(weights: Array, edges: Sequence[tuple[int, int]], *, short: bool) -> N
 
 def _like(values: Array, other: Array) -> Array:
     return namespace(other).asarray(values, dtype=other.dtype, device=other.device)
+
+
+# Ablation -----------------------------------------------------------------------------------------
+
+Outputs: TypeAlias = Callable[[Input], Held]
+"""Returns what the heads put out over one text, by layer, as NumPy arrays."""
+
+
+def mean_outputs(outputs: Outputs, kind: Kind, inputs: Sequence[Input]) -> Held:
+    """Return the mean output (1, head, dim) of each layer's heads over all tokens, in float64.
+
+    outputs: runs the model over one text. kind: the kind of attention whose heads these are.
+    Raises UsageError if there are no tokens.
+    """
+    tokens = sum(_length(kind, given) for given in inputs)
+    if not tokens:
+        raise UsageError("the reference is empty: give it at least one text")
+    sums: dict[tuple[What, int], NDArray[np.float64]] = {}
+    for given in inputs:
+        for place, found in outputs(given).items():
+            part = found.astype(np.float64).sum(0, keepdims=True)
+            sums[place] = sums[place] + part if place in sums else part
+    return {place: total / tokens for place, total in sums.items()}
+
+
+def resampled(
+    outputs: Outputs, kind: Kind, given: Input, others: Sequence[Input], *, draws: int, seed: int
+) -> tuple[list[Held], bool]:
+    """Return heads' outputs over up to ``draws`` other texts, drawn without repetition.
+
+    The second value is True if a text was cut to the length of ``given`` or left out as shorter.
+    Raises UsageError if no other text is long enough.
+    """
+    length = _length(kind, given)
+    ids = given.ids, given.target_ids
+    long_enough = [
+        other
+        for other in others
+        if (other.ids, other.target_ids) != ids and _length(kind, other) >= length
+    ]
+    if not long_enough:
+        raise UsageError(
+            f"no other text of at least {length} tokens to take a head's output from: give "
+            f"longer ones as the reference"
+        )
+    generator = np.random.default_rng((seed, length))
+    order = generator.permutation(len(long_enough))[:draws]
+    chosen = [long_enough[at] for at in order]
+    fitted = any(_length(kind, other) > length for other in chosen) or any(
+        _length(kind, other) < length for other in others
+    )
+    return [outputs(_cut(kind, other, length)) for other in chosen], fitted
+
+
+def _length(kind: Kind, given: Input) -> int:
+    """Return the number of query tokens of attention of this kind over the text ``given``."""
+    return len(given.predicted if kind in ("decoder", "cross") else given.text)
+
+
+def _cut(kind: Kind, given: Input, length: int) -> Input:
+    if given.target is not None and kind in ("decoder", "cross"):
+        return replace(given, target=given.target.cut(length))
+    return replace(given, text=given.text.cut(length))

@@ -44,11 +44,7 @@ def choose_heads(
 
 
 def single_head(typed: str, layer_count: int, head_count: int, base: int) -> tuple[int, int]:
-    """Return the only (layer, head) that the string ``typed`` names, counted from 0.
-
-    layer_count, head_count: those of the model. base: the number of the first layer and head as
-        typed, 0 or 1. Raises UsageError if it does not name exactly one head.
-    """
+    """Return the only (layer, head) from 0 that ``typed`` names; UsageError if not exactly one."""
     chosen = choose_heads(None, [typed], layer_count, head_count, base) or {}
     places = [(layer, head) for layer, heads in chosen.items() for head in heads]
     if len(places) != 1:
@@ -57,10 +53,7 @@ def single_head(typed: str, layer_count: int, head_count: int, base: int) -> tup
 
 
 def check_heads(counts: Mapping[int, int], heads: Collection[tuple[int, int]]) -> None:
-    """Raise UsageError if a model does not have one of these heads. heads: (layer, head) of each.
-
-    counts: the number of heads of each layer.
-    """
+    """Raise UsageError if one of these (layer, head) is not in a model with so many by layer."""
     for layer, head in heads:
         if layer not in counts:
             raise UsageError(f"no layer {layer} with heads: expected {_range(list(counts))}")

@@ -49,11 +49,7 @@ class HeadSplit:
 
 
 def split_of(module: nn.Module, query: Tensor, key: Tensor, value: Tensor) -> HeadSplit | None:
-    """Return how the heads of an attention module are split, or None if all of them are here.
-
-    query, key, value: (batch, head, token, dim), as this process computed them.
-    Raises UnsupportedError if it cannot be told which heads are here.
-    """
+    """Return how a module's heads are split, or None; UnsupportedError if that cannot be told."""
     mesh = mesh_of(module)
     if mesh is None:
         return None
@@ -82,11 +78,7 @@ def _read_by_parts(module: nn.Module) -> list[int]:
 
 
 class JoinedLayer:
-    """The sums over the rows of all heads of a layer; its methods are those of ``ReducedLayer``.
-
-    layer: the heads of this process. Their sums are computed here, and only those are sent.
-    device: where the processes exchange tensors.
-    """
+    """A ``ReducedLayer`` of all processes' heads, of which each sums its own and sends the sums."""
 
     def __init__(self, layer: ReducedLayer, split: HeadSplit, device: torch.device) -> None:
         self._layer, self._split, self._device = layer, split, device

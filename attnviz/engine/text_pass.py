@@ -5,33 +5,31 @@ The outputs of chosen heads can be set to zero.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.attention.functional import Array, namespace
 from attnviz.engine.backend import backend_of
-from attnviz.engine.capture import Asked, no_such_head, record_of
+from attnviz.engine.capture import Asked, Choice, asked, no_such_head, reading_segments, record_of
 from attnviz.engine.device_sizes import sizes_of
 from attnviz.engine.head_run import Head, HeadRun, Run
 from attnviz.engine.observer import BlockFacts, KeepWeights, QueriesKeys, to_numpy
 from attnviz.engine.probing import open_probing
-from attnviz.engine.segments import reading_segments
 from attnviz.engine.selection import check_heads
-from attnviz.errors import AttnvizError, UnsupportedError
+from attnviz.errors import AttnvizError, UnsupportedError, UsageError
 from attnviz.models.model import Model
+from attnviz.models.numpy_checkpoint import NumpyCheckpoint
 from attnviz.records import AttentionRecord, Floats, HeadVectors, Kind
 
 
 @dataclass(frozen=True, eq=False)
 class TextPass:
-    """The result of running a model on one text: the attention record and the logits.
-
-    logits: (token, vocab), of the next token, on a GPU if it ran there; None if the model does not
-        predict it.
-    """
+    """The record of a run on one text, and its logits (token, vocab), maybe on a GPU, or None."""
 
     record: AttentionRecord
     logits: Array | None
@@ -85,11 +83,7 @@ class TextReader:
 
 
 def token_losses(logits: Array, ids: Sequence[int]) -> NDArray[np.float64]:
-    """Return the loss −log p of each token but the first, (token − 1,), in nats.
-
-    logits: (token, vocab), of NumPy or on a GPU, where they are computed in float32. ids: of the
-        tokens.
-    """
+    """Return −log p (token − 1,) in nats of each token but the first, of logits (token, vocab)."""
     found = np.empty(max(len(ids) - 1, 0))
     rows = max(1, sizes_of(logits).logit_cells // logits.shape[-1])
     if len(found) and not isinstance(logits, np.ndarray):
@@ -142,10 +136,7 @@ def vectors_of(model: Model, wanted: Asked, removed: Collection[Head] = ()) -> H
 
 
 def _queries_keys(model: Model, wanted: Asked, removed: Collection[Head]) -> list[QueriesKeys]:
-    """Return the queries and keys of each layer; raise UnsupportedError if a page cannot show them.
-
-    wanted, removed: see ``vectors_of``.
-    """
+    """Return each layer's queries and keys; UnsupportedError if a page cannot show them."""
     info, kept = model.info, list[QueriesKeys]()
     if removed:
         raise UnsupportedError("heads were ablated, which changes those of later layers")
@@ -168,3 +159,60 @@ def _queries_keys(model: Model, wanted: Asked, removed: Collection[Head]) -> lis
 def _without(what: str, error: AttnvizError) -> str:
     """Return a note with the reason, but without the advice to those who asked for this alone."""
     return f"Without {what}: {str(error).partition(': choose ')[0].rstrip('.')}."
+
+
+# A model of its first day -------------------------------------------------------------------------
+
+_TEXT = "The cat sat on the mat because it was tired, and the dog went home."
+_CLOSE = 0.5
+"""The nats by which a loss must be below that of uniform predictions to be better."""
+
+
+def judged(model: Model) -> Model:
+    """Return the model, whose facts say so if it predicts no better than uniform chance.
+
+    Training moves the gains of norms. So only a model that has a norm, and the first gain of which
+    is still one number throughout, is run over a short text. A model of pictures or sounds is not
+    run, nor is one that translates, whose decoder has no text to predict.
+    """
+    info = model.info
+    if info.weights not in ("checkpoint", "loaded") or next(_gains_moved(model), True):
+        return model
+    if not getattr(model, "reads_text", True) or "cross" in model.kinds:
+        return _described(model, "untrained? the gains of its norms are all equal")
+    try:
+        wanted = asked(model, _TEXT, Choice())
+        logits = TextReader(model).read(wanted).logits
+    except (UnsupportedError, UsageError):
+        return model  # what is asked of the model says why it cannot be run
+    if logits is None or len(wanted.given.text) < 2 or len(logits) != len(wanted.given.text):
+        return model
+    loss = float(token_losses(logits, wanted.given.text.ids).mean())
+    uniform = math.log(logits.shape[-1])
+    if not loss > uniform - _CLOSE:
+        return model
+    return _described(model, f"untrained? loss {loss:.2f}, uniform {uniform:.2f}")
+
+
+def _described(model: Model, untrained: str) -> Model:
+    """Return the model with the reason why it seems untrained among its facts."""
+    info = replace(model.info, untrained=untrained)
+    if isinstance(model, NumpyCheckpoint):
+        model.describe(info)
+        return model
+    changed: Any = model
+    return replace(changed, info=info)
+
+
+def _gains_moved(model: Model) -> Iterator[bool]:
+    """Yield for each norm of a model whether its gain has more than one number."""
+    if isinstance(model, NumpyCheckpoint):
+        stored = model.stack.tensors.stored
+        for name in stored:
+            if "norm" in name and name.endswith(".weight"):
+                yield bool(np.ptp(np.asarray(stored[name], np.float32)) > 0)
+        return
+    torch_model: Any = model
+    for name, weight in torch_model.model.named_parameters():
+        if weight.ndim == 1 and name.endswith(".weight") and weight.device.type != "meta":
+            yield bool((weight != weight[0]).any())

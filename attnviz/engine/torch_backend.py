@@ -13,7 +13,7 @@ from torch import Tensor
 
 from attnviz.attention.functional import Array
 from attnviz.engine.attention_calls import Attended, AttentionCall, IncompleteError
-from attnviz.engine.forward_pass import plan_pass
+from attnviz.engine.forward_pass import length_class, plan_pass
 from attnviz.engine.head_run import (
     Head,
     HeadRun,
@@ -49,7 +49,6 @@ from attnviz.engine.patchable import (
     weighs_choices,
     whole_pass,
 )
-from attnviz.engine.plain_pass import length_class
 from attnviz.engine.projections import ValueNorms
 from attnviz.engine.selection import check_heads
 from attnviz.errors import UnsupportedError
@@ -236,10 +235,7 @@ _ROUGH = 0.1
 
 
 def _check(info: ModelInfo, found: QueriesKeys, weights: Tensor | None) -> None:
-    """Raise UnsupportedError unless the softmax of queries and keys gives the attention weights.
-
-    weights: the model's own (1, head, query, key), or None.
-    """
+    """Raise UnsupportedError unless the softmax of queries and keys gives the model's weights."""
     if weights is None or weights.shape[:2] != (1, len(found.query)):
         raise _not_shown(info.name)
     allowed = _ROUNDING.get(weights.element_size(), _ROUGH)

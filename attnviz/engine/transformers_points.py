@@ -77,10 +77,7 @@ def _find_registered(probe: ForwardPass) -> _Registered | None:
 
 
 class _Points(HookPoints):
-    """The attention calls of a transformers model; the base of both ways of finding them.
-
-    probe: a short pass of the same kind. found: the calls, in the order in which they run.
-    """
+    """The attention calls ``found`` by a short pass ``probe`` of a model, in their order."""
 
     def __init__(self, probe: ForwardPass, found: Sequence[HookedCall]) -> None:
         super().__init__(probe.module, found)
@@ -119,10 +116,7 @@ class _Registered(_Points):
 
 
 class _Mix(SoftmaxWatch):
-    """Lets a counter edit the attention weights of each softmax in a pass.
-
-    The softmaxes run in the order of the attention calls.
-    """
+    """Lets a counter edit the weights of each softmax, which run in the order of the calls."""
 
     def __init__(self, counter: CallCounter, name: str) -> None:
         super().__init__(1, ())
@@ -139,10 +133,7 @@ class _Mix(SoftmaxWatch):
         self._taken = None
 
     def has_taken(self, module: nn.Module) -> bool:
-        """Return True if ``module`` is the output projection of the latest attention call.
-
-        Raises LostTrackError if another module was to come next.
-        """
+        """Return True if the latest call's projection is ``module``; LostTrackError for another."""
         taken, self._taken = self._taken, None
         if taken is not None and taken.module is not module:
             raise LostTrackError("another projection follows the softmax than in the first pass")
@@ -237,11 +228,7 @@ class _Projections(_Points):
 
 
 class _Hide(SoftmaxWatch):
-    """Hides keys of one text in every softmax of a pass.
-
-    The softmaxes run in the order of the attention calls. counter: identifies the call of each
-    softmax. hide: returns the keys to hide in a call. given: the text.
-    """
+    """Hides keys of one text in every softmax of a pass, in the order of the calls."""
 
     def __init__(self, counter: CallCounter, hide: Hide, given: Input) -> None:
         super().__init__(1, {len(given.text), len(given.predicted)})
@@ -304,11 +291,7 @@ class _ProjectionSearch(SoftmaxWatch):
         self.found.append(HookedCall(kind, layer, module, heads, dim))
 
     def _width(self, merged: Tensor, tokens: int, heads: int) -> int:
-        """Return the width of a head, found from the joined outputs of all heads of a layer.
-
-        merged: these outputs, (1, token, width) or (token, 1, width), of a run whose last head put
-        out zero. Raises UnsupportedError unless exactly the last head's part is zero.
-        """
+        """Return a head's width, of heads side by side; or UnsupportedError."""
         if merged.ndim != 3 or merged.shape[-1] % heads or 1 not in merged.shape[:2]:
             raise _refused(self._probe, f"the projection's input is {tuple(merged.shape)}")
         self.token_axis = 1 if merged.shape[0] == 1 else 0

@@ -17,11 +17,7 @@ SMOOTH = 7
 
 
 def standardised(weights: Floats, width: int = SMOOTH) -> NDArray[np.float32]:
-    """Return weights (head, token, frame) as the recipe averages them.
-
-    Over the tokens each frame gets mean 0 and deviation 1, then the median of ``width`` frames is
-    taken; borders are mirrored. A frame that all tokens give the same weight is 0.
-    """
+    """Return weights (head, token, frame) standardised over tokens, median-filtered."""
     wide = np.asarray(weights, np.float64)
     spread = wide.std(axis=-2, keepdims=True)
     centred = wide - wide.mean(axis=-2, keepdims=True)

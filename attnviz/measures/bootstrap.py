@@ -174,21 +174,14 @@ def adjusted_p(
 
 
 def few_note(count: int, noun: str) -> tuple[str, ...]:
-    """Return a note that texts are too few for intervals; empty for a single text or enough.
-
-    count: how many there are. noun: what they are, in the plural.
-    """
+    """Return a note that so many (``noun``) are too few for intervals; empty for one or enough."""
     if not 1 < count < LEAST_TEXTS:
         return ()
     return (f"no intervals: {count} {noun} are too few for them; give at least {LEAST_TEXTS}",)
 
 
 def copies_note(left: int, whole: int, noun: str) -> tuple[str, ...]:
-    """Return a note that copies of texts were left out; empty if none were.
-
-    Copies would narrow any interval. left: how many were left out, of ``whole``. noun: what they
-    are, in the plural.
-    """
+    """Return a note that ``left`` copies of ``whole`` texts were left out; empty if none were."""
     verb = "is a copy" if left == 1 else "are copies"
     note = f"{left} of {whole} {noun} {verb} of another and left out: no new evidence"
     return (note,) * bool(left)
@@ -310,10 +303,7 @@ def student_quantile(z: float, freedom: Any) -> Any:
 
 
 def student_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """Return both ends of Student's 95% interval of the mean of values in [−1, 1].
-
-    The result is None for fewer than two values.
-    """
+    """Return Student's 95% interval of the mean of values in [−1, 1]; None for fewer than two."""
     count = len(values)
     if count < 2:
         return None
@@ -323,10 +313,7 @@ def student_interval(values: Sequence[float]) -> tuple[float, float] | None:
 
 
 def student_ends(mean: float, variance: float, count: int) -> tuple[float, float]:
-    """Return both ends of Student's 95% interval of the mean of values in [−1, 1].
-
-    variance: of the sample of at least two values. count: how many they are.
-    """
+    """Return Student's 95% interval of the mean of ``count`` values in [−1, 1] of a variance."""
     reach = student_t(count - 1) * math.sqrt(variance / count)
     return max(mean - reach, -1.0), min(mean + reach, 1.0)
 

@@ -32,11 +32,7 @@ class Pairs(NamedTuple):
 
 
 def equal_pairs(orders: Ints) -> tuple[Pairs, Pairs] | None:
-    """Return the pairs (query, earlier equal token), and the pairs (query, token after that).
-
-    orders: the ids of the same tokens in several orders, (order, token). Return None if there are
-        too many pairs to store.
-    """
+    """Return the pairs with earlier equal tokens of ids (order, token), and with those after."""
     length = orders.shape[1]
     places = np.argsort(orders, axis=-1, kind="stable")
     sorted_ids = orders[0][places[0]]  # those of every order
@@ -85,11 +81,7 @@ def mass_on_pairs(
 
 
 def mass_on(weights: Weights, keys: Bools) -> tuple[Weights, Bools]:
-    """Return each row's summed weight on the keys of a mask, and which rows have such keys.
-
-    weights: (..., rows, keys). keys: boolean (orders, rows, keys), for each order of the tokens.
-    The results are (..., orders, rows) and (orders, rows).
-    """
+    """Return weights on keys (orders, rows, keys), (..., orders, rows), and rows that have some."""
     chosen = np.moveaxis(keys, 0, -1).astype(weights.dtype)  # (rows, keys, orders)
     by_row = np.moveaxis(weights, -2, -3 if weights.ndim > 2 else 0)  # (..., rows, heads, keys)
     if weights.ndim == 2:

@@ -55,10 +55,7 @@ def mean(sums: Integers, counts: ArrayLike) -> Floats:
 
 
 def variance(sums: Integers, squares: Integers, counts: ArrayLike) -> Floats:
-    """Return the sample variances of terms from exact sums of them and of their squares.
-
-    counts: how many terms each sum has. NaN for fewer than two terms.
-    """
+    """Return sample variances from exact sums of ``counts`` terms and squares; NaN below two."""
     one, two = (
         (each[..., 0].astype(object) << LOW) + each[..., 1] for each in (sums, squares)
     )  # whole numbers of any size, in units of 2⁻⁵⁶: a difference of floats would cancel

@@ -73,18 +73,12 @@ class KnownLabels(NamedTuple):
         return {head: self.label(name, score) for head, (name, score) in labels if name is not None}
 
     def label(self, name: str, score: float) -> HeadLabel:
-        """Return a head's label from this source, without a measure on the present text.
-
-        name: of the label. score: its measure in the source, in [0, 1].
-        """
+        """Return a head's label from this source, with its score there and none on this text."""
         return label_of(name, score, source=self.source, date=self.date)
 
 
 def label_of(name: str, score: float, base_rate: float = math.nan, **more: Any) -> HeadLabel:
-    """Return a head's label of this name, with the letter and the words of its measure.
-
-    score, base_rate, more: the other fields of ``HeadLabel``.
-    """
+    """Return a head's label of this name, with its measure's letter and words, and ``more``."""
     measure = label_named(name)
     words = {"short": measure.short, "said": measure.said, **more}
     return HeadLabel(name, measure.letter, score, base_rate, **words)
@@ -115,11 +109,7 @@ def strengths(
     base_rate: Mapping[str, float | None],
     floors: Mapping[str, float] | None = None,
 ) -> dict[str, float]:
-    """Return the strength of each measured score by name, see ``strength``.
-
-    names, scores: of a head. base_rate: the scores of uniform attention. floors: further lower
-        ends.
-    """
+    """Return the strength of each measured score by name, see ``strength``."""
     values = {
         name: strength(scores.get(name), base_rate.get(name), (floors or {}).get(name))
         for name in names
@@ -139,11 +129,7 @@ def clear_deviations(trials: int) -> float:
 
 
 def testable(name: str, base: float | None, pairs: int, deviations: float) -> bool:
-    """Return True if even the highest possible score can give this label.
-
-    name: of the label. base: its base rate, None if not measured.
-    pairs, deviations: number of word pairs and of standard errors, for relations only.
-    """
+    """Return True if even the highest possible score can give this label."""
     if base is None:
         return False
     return base < 1 - 1e-6 and _is_clear(name, 1.0, base, pairs, deviations)
@@ -179,10 +165,7 @@ def best_label(
 
 
 def strongest(reached: Mapping[str, float]) -> str | None:
-    """Return the name of the largest strength, the first in the registry of equals; None if empty.
-
-    reached: the strengths by name; ``local`` counts only where it is the only one.
-    """
+    """Return the strongest name, the first of equals, ``local`` only if alone; None if empty."""
     ranks = {name: rank for rank, name in enumerate(LABELS)}
     order = {
         name: (name == LOCAL, -value, ranks.get(name, len(ranks)))

@@ -3,12 +3,17 @@
 The mean attention distance is that of Dosovitskiy et al. 2021 (arXiv 2010.11929, D.7), in patches
 instead of pixels and over patches alone; tokens that collect attention are those of Darcet et al.
 2024 (arXiv 2309.16588).
+
+Heads that localise are those of Kang et al. 2025 (arXiv 2503.06287): they give the picture much of
+their weight, in few connected parts. Sinks of a text with a picture are those of Kang et al. 2025
+(arXiv 2503.03321), in the dimensions of massive activations (Sun et al. 2024, arXiv 2402.17762).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise, product
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -124,10 +129,7 @@ class PictureSums:
 
 
 def uniform_distance(layout: TokenLayout, windows: Sequence[int] = ()) -> float:
-    """Return the mean distance, in patches, of attention that is equal on all patches of a grid.
-
-    windows: the edges of the tokens that see each other; by default all do.
-    """
+    """Return the mean distance in patches of equal attention inside each grid, or window of it."""
     sums, queries, centres = 0.0, 0, layout.centres()
     seen = pairwise(windows or (0, len(layout)))
     for (first, last), grid in product(seen, range(len(layout.grids))):
@@ -141,10 +143,7 @@ def uniform_distance(layout: TokenLayout, windows: Sequence[int] = ()) -> float:
 
 
 def contour(weights: Floats, mass: float = _MASS) -> float:
-    """Return the smallest weight of the largest ones that make up a share of the whole mass.
-
-    weights: of any shape; NaN counts as nothing. NaN is returned if all are zero.
-    """
+    """Return the least of the largest weights that make up a share of the mass; NaN without any."""
     ordered = np.sort(weights[np.isfinite(weights)])[::-1]
     total = ordered.sum()
     if not total > 0:
@@ -162,20 +161,14 @@ def outlying(norms: Floats, layout: TokenLayout) -> NDArray[np.intp]:
 
 
 def largest_part(weights: Floats) -> NDArray[np.bool_]:
-    """Return the connected part (row, column) of positive weights with the largest sum.
-
-    weights: (row, column). No part if no weight is positive.
-    """
+    """Return the connected part (row, column) of positive weights with the largest sum."""
     part = connected(weights[None] > 0)[0]
     sums = np.bincount(part.reshape(-1), np.where(part > 0, weights, 0.0).reshape(-1))
     return np.asarray((part > 0) & (part == sums.argmax()))
 
 
 def connected(cells: NDArray[np.bool_]) -> NDArray[np.int32]:
-    """Return the part (map, row, column) that each true cell belongs to, as a number; 0 elsewhere.
-
-    Cells of one part are connected: they touch at a side or a corner.
-    """
+    """Return the number of each true cell's part (map, row, column), corners count; else 0."""
     rows, columns = cells.shape[1:]
     numbers = np.arange(1, rows * columns + 1, dtype=np.int32).reshape(rows, columns)
     parts = np.where(cells, numbers, 0)
@@ -190,3 +183,74 @@ def connected(cells: NDArray[np.bool_]) -> NDArray[np.int32]:
         if np.array_equal(grown, parts):
             return parts
         parts = grown
+
+
+# Heads that localise a text in a picture ----------------------------------------------------------
+
+FIRST_LAYER = 2
+"""Layers before this one hold neither localisation heads nor sinks."""
+
+BOTTOM = 0.05
+"""A head with more of its weight on the bottom row of the picture is no localisation head."""
+
+SINK_SIZE = 20.0
+"""A token is a sink if an activation in a sink dimension is this many times the root mean square
+of all."""
+
+_MASSIVE = 100.0
+"""A massive activation is larger than this, and ``_TIMES`` the median of its layer's."""
+
+_TIMES = 1000.0
+
+
+def elbow(sums: Floats) -> float:
+    """Return the sum farthest below the line from the smallest to the largest of the sums."""
+    ordered = np.sort(np.asarray(sums, np.float64).reshape(-1))
+    line = np.linspace(ordered[0], ordered[-1], len(ordered))
+    return float(ordered[np.argmax(line - ordered)])
+
+
+def spatial_entropy(maps: Floats) -> Floats:
+    """Return the entropy (map,) in nats of the connected parts of maps (map, row, column).
+
+    The parts are of cells above the mean of their map; cells that touch at a side or a corner are
+    connected. The entropy is that of the parts' shares of their weight. NaN counts as nothing.
+    """
+    weights = np.nan_to_num(np.asarray(maps, np.float64))
+    parts = connected(weights > weights.mean((1, 2), keepdims=True))
+    found = np.zeros(len(weights))
+    for at, (own, part) in enumerate(zip(weights, parts, strict=True)):
+        masses = np.bincount(part.reshape(-1), own.reshape(-1))[1:]
+        shares = masses[masses > 0] / max(masses.sum(), np.finfo(float).tiny)
+        found[at] = -(shares * np.log(shares)).sum()
+    return found
+
+
+def shuffled_entropies(maps: Floats, times: int, seed: int = 0) -> Floats:
+    """Return the smallest spatial entropy (map,) of each map in random orders of its cells."""
+    draw = np.random.default_rng(seed)
+    cells = maps.shape[1] * maps.shape[2]
+    flat = np.asarray(maps).reshape(len(maps), cells)
+    orders = [draw.permutation(cells) for _ in range(times)]
+    drawn = [spatial_entropy(flat[:, order].reshape(maps.shape)) for order in orders]
+    least: Floats = np.min(drawn, axis=0)
+    return least
+
+
+class Activations(NamedTuple):
+    """The massive dimensions of a layer's states, and their (token, dimension) of ``SINK_SIZE``."""
+
+    massive: frozenset[int]
+    large: frozenset[tuple[int, int]]
+
+
+def activations(states: Floats) -> Activations:
+    """Return the large activations of states (token, width)."""
+    sizes = np.abs(np.asarray(states, np.float32))
+    massive = (sizes > _MASSIVE) & (sizes > _TIMES * np.median(sizes))
+    means = np.sqrt(np.square(sizes, dtype=np.float64).mean(-1, keepdims=True))
+    large = np.argwhere(sizes >= SINK_SIZE * np.maximum(means, np.finfo(np.float64).tiny))
+    dimensions = frozenset(np.flatnonzero(massive.any(0)).tolist())
+    return Activations(
+        dimensions, frozenset((token, dimension) for token, dimension in large.tolist())
+    )

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.measures.rows import Columns, Rows, TextFacts, Weights, counted
-from attnviz.measures.uniform import rescaled
+from attnviz.measures.sinks import rescaled
 from attnviz.records import Bools
 from attnviz.records import Ints as Ints
 
@@ -47,20 +47,14 @@ class Reduced(NamedTuple):
 
 
 class EqualGroups(NamedTuple):
-    """Groups of equal tokens, of about equal size. order: (group,), the index in ``Equals.ids``.
-
-    places: (group, number), their positions in growing order; −1 fills a shorter group up.
-    """
+    """Groups of equal tokens: their order, and places (group, number), filled up with −1."""
 
     order: Ints
     places: Ints
 
 
 class Equals:
-    """The equal tokens of a text in several orders of its tokens.
-
-    ids: (order, token). first, past: the keys that each query sees.
-    """
+    """The equal tokens of ids (order, token); queries see keys from ``first`` to ``past``."""
 
     def __init__(self, ids: Ints, first: Ints, past: Ints) -> None:
         self.ids = ids
@@ -136,11 +130,7 @@ class Equals:
 
 
 class ReducedLayer(Protocol):
-    """The attention of one layer over one text, of which a backend computes sums.
-
-    heads: how many there are. first, past: (query,), each query sees the keys ``first`` ≤ key <
-    ``past``.
-    """
+    """A layer's attention over a text, of which sums are computed; ``first`` ≤ keys < ``past``."""
 
     @property
     def heads(self) -> int: ...
@@ -150,11 +140,7 @@ class ReducedLayer(Protocol):
     def past(self) -> Ints: ...
 
     def parts(self, numbers: int) -> Iterator[tuple[Sequence[int], ReducedLayer]]:
-        """Yield the indices of some heads and the layer of these alone, until all have come.
-
-        numbers: how many are kept of each row of a head. They fill a fixed memory at most, or more
-        if a single head needs more.
-        """
+        """Yield some heads and their layer, until all came; ``numbers`` are kept of each row."""
 
     def reduced(
         self,
@@ -178,19 +164,13 @@ class ReducedLayer(Protocol):
         """Return the heads' outputs (head, row, dim) of some queries; only while the layer runs."""
 
     def strongest(self, number: int, hidden: Bools) -> list[list[tuple[float, int, int]]]:
-        """Return each head's largest weights as (weight, query, key), the largest first.
-
-        number: how many at most. hidden: (key,), the keys that do not count.
-        """
+        """Return heads' largest (weight, query, key) in order, but for ``hidden`` keys (key,)."""
 
     def single(self, keys: Ints) -> Weights:
         """Return the weight (head, query) of each query on one key. keys: (query,), all seen."""
 
     def sources(self, shares: Weights) -> Weights:
-        """Return (row, key): Σᵢ shares[row, i]·Ā[i, key], where Ā is attention averaged over heads.
-
-        shares: (row, query), rows of numbers to be passed from the queries back to their keys.
-        """
+        """Return Σᵢ shares[row, i]·Ā[i, key] (row, key), where Ā averages the heads."""
 
 
 class _Ranges:
@@ -270,10 +250,7 @@ class EvenRows(_Ranges):
 
     @cached_property
     def has_equal(self) -> tuple[Bools, Bools]:
-        """Return masks (order, query): whether each query sees an earlier token that equals it.
-
-        The second mask is whether it sees the token after such a one, other than itself.
-        """
+        """Return masks (order, query): queries that see an equal token, or the one after it."""
         nearest = latest = self.equals.latest
         own = nearest == self.queries - 1  # what follows the token just before is the query itself
         before = np.where(own, np.take_along_axis(latest, np.maximum(latest, 0), 1), nearest)

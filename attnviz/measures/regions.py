@@ -40,10 +40,7 @@ _TARGET = "target"
 
 
 def regions_of(tokens: Tokens) -> dict[str, int]:
-    """Return the sizes of a text's regions in tokens, in the order of the text.
-
-    The tokens without a named region are the last entry.
-    """
+    """Return the sizes of a text's regions in tokens, in its order, those without a name last."""
     sizes = Counter(tokens.regions or [_TARGET] * len(tokens))
     return dict(sorted(sizes.items(), key=lambda region: region[0] in REST))
 
@@ -67,10 +64,7 @@ class RegionSums:
         self._sums: NDArray[np.float64] | None = None
 
     def add(self, weights: Floats, start: int, seen: Bools) -> None:
-        """Add a block of attention weights (head, rows, keys) to the sums.
-
-        start: the index of its first query. seen: (rows, keys), True if the query sees the key.
-        """
+        """Add weights (head, rows, keys) from query ``start`` on; see ``seen`` (rows, keys)."""
         every, outside = (columns[: weights.shape[-1]] for columns in self._columns)
         both = (weights @ every.astype(weights.dtype)).astype(np.float64)  # (head, rows, regions)
         even = (seen @ every[:, : outside.shape[1]]) / np.maximum(seen.sum(-1, keepdims=True), 1)

@@ -276,10 +276,7 @@ def read_score(name: str, score: Any) -> float | None:
 
 
 def label_named(name: str) -> Measure:
-    """Return the measure that gives the label ``name``.
-
-    An unknown name is a relation that a user has annotated; its letter is ``r``.
-    """
+    """Return the measure of the label ``name``; an unknown one is a user's relation."""
     known = LABELS.get(name) or UNLABELLED.get(name)
     return known or _relation(
         name, "r", _OWN_COLOUR, name[:4], "the word that your annotation names (highest attention)"
@@ -320,20 +317,13 @@ def find_label(name: str, known: Iterable[str] = tuple(LABELS), what: str = "lab
 
 
 def complete_measure(incomplete: str, known: Iterable[str]) -> list[str]:
-    """Return the display names of measures that begin with ``incomplete``, for shell completion.
-
-    They have hyphens, since a shell would split them at blanks. known: the measures.
-    """
+    """Return display names that begin with ``incomplete``, with hyphens for a shell."""
     names = (said_name(name).replace(" ", "-") for name in known)
     return [name for name in names if name.startswith(incomplete)]
 
 
 def typed_names(known: Iterable[str]) -> dict[str, str]:
-    """Return the name of a measure for each string by which a person may call it.
-
-    known: the names of the measures. The strings, in small letters, are a measure's display name,
-        its short form, and its name in JSON, as earlier files have it.
-    """
+    """Return measures' names by the strings, in small letters, that a person may type."""
     found: dict[str, str] = {}
     for name in known:
         measure = MEASURES.get(name)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from attnviz.measures.equal_tokens import Pairs, equal_pairs, mass_on, mass_on_pairs
 from attnviz.measures.registry import MEASURES, NEAR, Measure, Need, View
-from attnviz.measures.uniform import even_weights, visible_keys
+from attnviz.measures.sinks import even_weights, visible_keys
 from attnviz.records import Bools as Bools
 from attnviz.records import Kind, Tokens
 
@@ -76,10 +76,7 @@ class Conditions:
         return next((need for need in measure.needs if not met[need]), None)
 
     def formulas(self, names: Collection[str] | None = None) -> dict[str, EqualFormula]:
-        """Return the formulas of measures that can be measured here, by name.
-
-        names: of the measures; None for all.
-        """
+        """Return the formulas of ``names``, or all, that can be measured here, by name."""
         every = {**FORMULAS, **EQUAL_FORMULAS}
         kept = [name for name in MEASURES if name in every and (names is None or name in names)]
         return {name: every[name] for name in kept if self.lacks(MEASURES[name]) is None}
@@ -132,10 +129,7 @@ class TextFacts:
 
     @cached_property
     def orders(self) -> NDArray[np.int64]:
-        """Return token ids in several orders (1 + shuffles, token): the text's own, then shuffled.
-
-        Special tokens stay where they are.
-        """
+        """Return ids (1 + shuffles, token) in the text's order, then all but special shuffled."""
         ids = np.asarray(self.queries.ids, np.int64)
         orders = np.repeat(ids[None], 1 + self.shuffles, axis=0)
         if not self.shuffles:  # NumPy imports its generators at their first use
@@ -197,10 +191,7 @@ class AttentionRows(Protocol):
     def largest(self) -> Weights: ...
 
     def mixed(self, columns: Columns) -> Weights:
-        """Return Σⱼ A[i, j]·columns[j], (..., rows) or (..., rows, column).
-
-        columns: (key,) or (key, column), for all keys of the text.
-        """
+        """Return Σⱼ A[i, j]·columns[j] for columns (key,) or (key, column), by row."""
 
     def sees(self, marked: Bools) -> NDArray[np.int64]:
         """Return how many keys of a mask (key,) each row can attend to, (rows,)."""
@@ -219,11 +210,7 @@ class EqualRows(AttentionRows, Protocol):
     """Rows of attention that also know which tokens of the text are equal."""
 
     def on_equal(self, after: int) -> Rows:
-        """Return each row's weight on earlier tokens that equal its own, and which rows have some.
-
-        The values are (..., orders, rows), for each order of the tokens. after: 0, or 1 for the
-        tokens that follow the equal ones.
-        """
+        """Return rows' weight (..., orders, rows) on earlier equal tokens, or those ``after``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -252,10 +239,7 @@ class RowBlock:
 
     @cached_property
     def seen(self) -> Bools:
-        """Return a mask (rows, keys), True where the query can attend to the key.
-
-        Keys that the weight transform removes are False.
-        """
+        """Return a mask (rows, keys) of the keys that a query sees and the transform leaves."""
         rows, keys = self.weights.shape[-2:]
         if self.mask is not None:
             seen = self.mask[:, :keys].copy()
@@ -367,10 +351,10 @@ def on_host(values: Any) -> NDArray[Any]:
 def all_on_host(values: Sequence[Any]) -> list[NDArray[Any]]:
     """Return values as NumPy arrays; tensors come from a GPU in one copy, for which it waits once.
 
-    values: of one type of number; all are arrays of NumPy, or all are tensors.
+    values: arrays of NumPy, or tensors of one type of number.
     """
-    if all(isinstance(each, np.ndarray) for each in values):
-        return [*values]
+    if not values or any(isinstance(each, np.ndarray) for each in values):
+        return [on_host(each) for each in values]
     sizes = [each.numel() for each in values]
     whole = values[0].new_empty(sum(sizes))
     for part, each in zip(whole.split(sizes), values, strict=True):
@@ -396,10 +380,7 @@ def _first_rows(block: AttentionRows) -> Rows:
 
 
 def _local_rows(block: AttentionRows) -> Rows:
-    """Return each row's weight on the keys at most ``NEAR`` tokens away.
-
-    Rows that see no other key do not count: all of their weight is there.
-    """
+    """Return rows' weight on keys at most ``NEAR`` away, if they see others, too."""
     ahead = 0 if block.text.attention.causal else NEAR
     values, seen = block.at(block.queries - NEAR)
     near = seen.astype(np.int64)

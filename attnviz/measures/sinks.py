@@ -1,4 +1,4 @@
-"""The attention sink of a text: its keys, the weight that a head gives it, weights without it.
+"""Even attention over the keys that a query sees, and the attention sink that heads rest on.
 
 Heads that have nothing to do put their weight on the first token or on special tokens (Xiao et al.
 2023, attention sinks; Clark et al. 2019 for BERT's [SEP]): a column of the map, which says little
@@ -8,9 +8,38 @@ about the head.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from attnviz.measures.uniform import even_weights
 from attnviz.records import AttentionRecord, Bools, Floats, Tokens
+
+
+def norm_weighted(weights: Floats, norms: Floats) -> Floats:
+    """Return weights (..., rows, keys) times values' norms (..., key), as shares of one."""
+    return rescaled(weights * norms[..., None, : weights.shape[-1]].astype(weights.dtype))
+
+
+def rescaled(parts: Floats) -> Floats:
+    """Rescale rows (..., row, key) in place to sum to one, and return them; zeros stay zero."""
+    total = parts.sum(-1, keepdims=True)
+    return np.asarray(np.divide(parts, total, out=parts, where=total > 0))
+
+
+def uniform_weights(queries: int, keys: int, causal: bool) -> NDArray[np.float64]:
+    """Return uniform weights (query, key) over all keys, or if causal up to the query's own."""
+    return even_weights(visible_keys(queries, keys, causal))
+
+
+def visible_keys(queries: int, keys: int, causal: bool, start: int = 0) -> NDArray[np.bool_]:
+    """Return a mask (query, key) of the keys that queries from ``start`` on see."""
+    if not causal:
+        return np.ones((queries, keys), bool)
+    return np.asarray(np.arange(keys) <= np.arange(start, start + queries)[:, None])
+
+
+def even_weights(seen: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Return weights (query, key) spread evenly over the keys that each query sees."""
+    return np.asarray(rescaled(seen.astype(np.float64)), np.float64)
+
 
 SINK_WEIGHT = 0.3
 """The mean weight on the sink above which a head rests on it: ε of Gu et al. 2024, "When Attention
@@ -24,20 +53,14 @@ LEAST_LEFT = 0.005
 
 
 def sink_keys(keys: Tokens, causal: bool) -> Bools:
-    """Return a mask (key,) of the attention sink's keys.
-
-    They are special tokens ([CLS], [SEP], BOS, EOS) and, if causal, key 0.
-    """
+    """Return a mask (key,) of the sink: special tokens and, if causal, key 0."""
     found = np.asarray(keys.special, bool)
     found[:1] |= causal
     return found
 
 
 def sink_of(record: AttentionRecord) -> tuple[Bools, Bools]:
-    """Return masks of the queries (query,) and keys (key,) that belong to the attention sink.
-
-    In cross attention no query belongs to it.
-    """
+    """Return masks (query,) and (key,) of the sink; in cross attention no query belongs to it."""
     keys = sink_keys(record.keys, record.causal)
     queries = np.zeros(len(record.queries), bool) if record.kind == "cross" else keys
     return queries, keys
@@ -55,11 +78,7 @@ def sink_weights(weights: Floats, queries: Bools, keys: Bools) -> Floats:
 
 
 def resting_weight(record: AttentionRecord) -> float:
-    """Return the weight on the attention sink above which a head counts as resting on it.
-
-    It is the larger of ``SINK_WEIGHT`` and twice the weight of uniform attention in the layer with
-    the largest such weight; 1 if there is no sink.
-    """
+    """Return the sink's weight above which a head rests on it: also twice uniform; 1 without."""
     queries, keys = sink_of(record)
     if not keys.any() or queries.all():
         return 1.0

@@ -137,10 +137,7 @@ def is_content(word: str) -> bool:
 
 
 def _of_chance(record: AttentionRecord, text: _Text | None, link: WordLink) -> Telling:
-    """Return what is told of a link that beats chance, by what its two words are.
-
-    text: the words of the text; None in cross attention, which joins two texts.
-    """
+    """Return what is told of a link beyond chance; ``text`` is None if it joins two texts."""
     ends = word_text(record.queries, link.query), word_text(record.keys, link.key)
     why: Why = "apart" if all(map(is_content, ends)) else "function"
     if text is not None:
@@ -160,10 +157,7 @@ def _alone(
     query: range,
     key: range,
 ) -> WordLink:
-    """Return the link of one head between two words, with its habit where it is above it.
-
-    weights: of the head, (query, key).
-    """
+    """Return a head's link of two words, with its habit; weights: of the head, (query, key)."""
     single = replace(record, layers=(LayerWeights(layer, (head,), weights[None]),))
     links = agreed_links(single)
     for link in links.links if links is not None else ():
@@ -202,10 +196,7 @@ class _Text:
         ]
 
     def connects(self, query: int, key: int) -> bool:
-        """Return whether a reader would connect a word with another one, not its neighbour.
-
-        It is its copy, the noun before a pronoun or a verb, or the mark that a mark closes.
-        """
+        """Return whether a reader connects a word with its copy, its noun or its opening mark."""
         one, other = self.texts[query], self.texts[key]
         if self.are_neighbours(query, key) or not (self.plain[query] and self.plain[key]):
             return False
@@ -303,10 +294,7 @@ def _repeats(text: _Text, heads: Container[tuple[int, int]]) -> list[Telling]:
 
 
 def _labelled(text: _Text, known: Mapping[tuple[int, int], str]) -> list[Telling]:
-    """Return for each head with a label about two words its strongest such link here.
-
-    A pronoun with a clear link comes before a verb, and a word further away before the neighbour.
-    """
+    """Return the strongest link of each head with a label of two words: pronouns, then far ones."""
     pronouns = [at for at, asks in enumerate(text.pronouns) if asks]
     verbs = [at for at, asks in enumerate(text.verbs) if asks]
     subjects = [word.lower() in _SUBJECTS for word in text.texts]

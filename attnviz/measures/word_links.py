@@ -40,8 +40,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.measures.bootstrap import CHANCE, DRAWS
-from attnviz.measures.sinks import sink_of
-from attnviz.measures.uniform import even_weights, visible_keys
+from attnviz.measures.sinks import even_weights, sink_of, visible_keys
 from attnviz.measures.words import is_mark, word_ranges, word_text
 from attnviz.records import AttentionRecord, Bools, Tokens
 
@@ -99,11 +98,7 @@ class WordLink(NamedTuple):
 
 
 class WordLinks(NamedTuple):
-    """The tested links of one text, at most thirty, the least likely by chance first.
-
-    With fewer than ``FEWEST_HEADS`` heads the largest excess comes first.
-    heads: how many heads were measured. pairs: how many word pairs were tested.
-    """
+    """The tested links of a text, at most thirty in order, of so many heads and word pairs."""
 
     heads: int
     pairs: int
@@ -199,22 +194,14 @@ class _Places(NamedTuple):
         return cls(distance, cells.astype(float))
 
     def means(self, values: Floats, prior: Floats) -> Floats:
-        """Return for each word pair the mean of the others at its distance, shrunk to ``prior``.
-
-        values: (query, key), 0 where a pair is not tested. prior: (query, key), the value of
-            ``_PRIOR`` further observations.
-        """
+        """Return for each pair the mean of others at its distance, shrunk to ``prior``."""
         sums = np.bincount(self.distance.ravel(), values.ravel(), len(self.cells))
         others = np.maximum(self.cells - 1, 0)[self.distance] + _PRIOR
         return np.asarray((sums[self.distance] - values + _PRIOR * prior) / others)
 
 
 def _habit(linked: Floats, even: Floats, tested: Bools, places: _Places | None) -> Floats:
-    """Return the weight (query, key) between words that is usual for a head: its habit.
-
-    even: of uniform attention. tested: the word pairs that count. places: the distance of each word
-        pair; None leaves habits by distance out.
-    """
+    """Return the usual weight (query, key) of a head between words, by key and by distance."""
     more = np.divide(linked, even, out=np.zeros_like(linked), where=tested)
     others = np.maximum(tested.sum(0) - 1, 0) + _PRIOR
     habits = np.maximum((more.sum(0) - more + _PRIOR) / others, 1) * even
@@ -300,10 +287,7 @@ def _links(
 
 
 def _drawn(over_reversed: NDArray[np.float32]) -> Floats:
-    """Return the largest sum over heads of each draw, in which random heads are reversed.
-
-    over_reversed: (head, query, key). A draw and the one with all other heads reversed go together.
-    """
+    """Return each draw's largest sum over heads, of which random ones are reversed."""
     heads = len(over_reversed)
     spread = np.einsum("hqk,hqk->qk", over_reversed, over_reversed).ravel()
     chosen = np.argsort(-spread, kind="stable")[:_MOST_DRAWN]

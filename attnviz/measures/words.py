@@ -206,10 +206,7 @@ def find_word(record: AttentionRecord, wanted: str) -> WordPlaces:
 
 
 def place_of(tokens: Tokens, wanted: str) -> int:
-    """Return the index of the last token of the word that a person means, see ``find_in``.
-
-    Raises UsageError if the text does not have it.
-    """
+    """Return the last token's index of the word that a person means; UsageError if not there."""
     word = find_in(tokens, wanted)
     if word is None:
         raise _absent(wanted, len(tokens))

@@ -55,10 +55,7 @@ _answer: ContextVar[Answer | None] = ContextVar("attnviz attention", default=Non
 
 
 class _Lookup:
-    """Replaces transformers' lookup of attention functions while any thread is observed.
-
-    The replaced method is ``AttentionInterface.get_interface``.
-    """
+    """Replaces ``AttentionInterface.get_interface`` while any thread is observed."""
 
     def __init__(self) -> None:
         self._interface: Any = AttentionInterface

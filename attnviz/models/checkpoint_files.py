@@ -80,11 +80,7 @@ class PickleError(LoadError):
 
 
 def local_directory(name: str, revision: str | None) -> Path | None:
-    """Return the path of ``name`` if it is a directory, else None.
-
-    For a directory of sentence-transformers it is the transformer's in it, ``0_Transformer``, say.
-    Raises LoadError if it may not be read, UsageError for a revision of a directory.
-    """
+    """Return ``name`` as a directory, or the transformer's in it, ``0_Transformer``; or None."""
     path = os.path.expanduser(name)
     if not os.path.isdir(path):
         return None
@@ -171,10 +167,7 @@ def _is_plain(file: str, ending: str) -> bool:
 
 
 def check_weights(name: str, directory: Path, weights: list[str]) -> Shapes:
-    """Return the shape of every tensor in safetensors files, by name; empty for pickles.
-
-    Raises LoadError if a weight file is missing, or a safetensors file is damaged.
-    """
+    """Return each safetensors tensor's shape by name; LoadError for missing or damaged files."""
     absent = [file for file in weights if not (directory / file).is_file()]
     if absent:
         others = f", and {len(absent) - 1} more of its {len(weights)} weight files"
@@ -259,10 +252,7 @@ def read_config(name: str, directory: Path) -> dict[str, Any]:
 
 
 def _beside_config(directory: Path) -> dict[str, Any]:
-    """Return the ``quantization_config`` in a file beside config.json; empty if there is none.
-
-    Raises LoadError if the file is damaged.
-    """
+    """Return the ``quantization_config`` in a file beside config.json, or nothing."""
     for file, method in QUANTISED.items():
         if (path := directory / file).is_file():
             fields = read_json(path)
@@ -298,10 +288,7 @@ def _plain(value: Any) -> Any:
 
 
 def gguf_part(path: Path) -> str:
-    """Return what a GGUF file holds that is no model, such as ``a LoRA adapter``; else nothing.
-
-    The beginning of its header tells, without the package ``gguf``.
-    """
+    """Return what a GGUF header says it holds that is no model; else nothing."""
     try:
         with path.open("rb") as stream:
             head = stream.read(2**16)

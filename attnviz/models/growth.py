@@ -55,10 +55,7 @@ _ESCAPED = re.compile(r"\\u00[2-7]")
 
 
 class Growth:
-    """Checks how much the normalizer of a model's tokenizer would lengthen a text.
-
-    name: the model's name. normalizer: None for a tokenizer that has none.
-    """
+    """Checks how much the normalizer of the tokenizer of a model ``name`` would lengthen a text."""
 
     def __init__(self, name: str, normalizer: Normalizer | None) -> None:
         self._name = name
@@ -192,10 +189,7 @@ def _check_template(name: str, processor: Mapping[str, Any] | None) -> None:
 
 
 def flattened(spec: Mapping[str, Any] | None, parts: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the parts of a JSON object of type ``Sequence``, which may be nested.
-
-    spec: a part as JSON, or None for nothing. parts: the field that lists the parts of a sequence.
-    """
+    """Yield the parts of a JSON object, those of a ``Sequence`` under the field ``parts``."""
     if spec is None:
         return
     if spec["type"] != "Sequence":

@@ -331,10 +331,7 @@ def _probe(name: str, file: str, revision: str | None) -> HfFileMetadata:
 
 
 def _within(seconds: float, call: Callable[[], _Answer]) -> _Answer:
-    """Return the result of ``call``, or raise TimeoutError after this many seconds.
-
-    It runs in a daemon thread, which does not keep the process from ending.
-    """
+    """Return the result of ``call`` in a daemon thread; TimeoutError after so many seconds."""
     answer: Future[_Answer] = Future()
 
     def run() -> None:

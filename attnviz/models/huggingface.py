@@ -26,7 +26,6 @@ from transformers.utils import logging as _untyped_logging
 from attnviz.errors import LoadError, UnsupportedError
 from attnviz.models import checkpoint_files as files
 from attnviz.models.adapters import LoraAdapter
-from attnviz.models.architecture import read_shape
 from attnviz.models.attention_interface import without_choices
 from attnviz.models.growth import check_files
 from attnviz.models.hub import Progress, find_checkpoint
@@ -49,6 +48,7 @@ from attnviz.models.stored_tensors import StoredTensors
 from attnviz.models.third_party import quietly, third_party, tokenizing
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.models.vision import PIXELS, picture_model
+from attnviz.models.whole import read_shape
 from attnviz.ranks import size
 from attnviz.reading import read_json
 from attnviz.records import NO_PREDICTIONS
@@ -344,10 +344,7 @@ def _needs_code(name: str) -> str:
 def _classes(
     name: str, directory: Path, config: Any, trust_remote_code: bool, main_input: str
 ) -> list[Any]:
-    """Return the model class that the checkpoint names, then the one without its head.
-
-    main_input: the argument that the first must take.
-    """
+    """Return the checkpoint's model class, which must take an input, then its bare one."""
     wanted = str((getattr(config, "architectures", None) or [None])[0])
     named = getattr(transformers, wanted, None)
     references = map(str, (getattr(config, "auto_map", None) or {}).values())
@@ -482,10 +479,7 @@ def _numbers(tensors: Iterable[torch.Tensor]) -> int:
 
 
 def _differing(model: nn.Module, shapes: files.Shapes) -> list[_Mismatch]:
-    """Return the parameters that have another number of elements than in the files.
-
-    Names without a head lack a prefix. A tensor stored in another order has another shape.
-    """
+    """Return parameters of other sizes than in the files, where names may lack a prefix."""
     prefix = f"{getattr(model, 'base_model_prefix', '')}."
     found: list[_Mismatch] = []
     for tensor, parameter in model.named_parameters(remove_duplicate=False):

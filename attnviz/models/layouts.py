@@ -116,10 +116,7 @@ def tower_layouts(
 
 
 def require_layout(config: Any) -> str:
-    """Return the family of a tower; raise UnsupportedError if its tokens have no known place.
-
-    config: of the tower, or of the model that has it as ``vision_config``.
-    """
+    """Return a tower's family by its config; UnsupportedError if its tokens have no known place."""
     config = getattr(config, "vision_config", None) or config
     family = str(getattr(config, "model_type", None))
     if family not in CLASS_TOKENS:
@@ -179,10 +176,7 @@ def _parts(
     boxes: Sequence[Box],
     runs: Sequence[int],
 ) -> Iterator[TokenLayout]:
-    """Yield the layouts of the image tokens, in their order in the prompt.
-
-    runs: the lengths of the runs of image tokens in the prompt.
-    """
+    """Yield the layouts of the image tokens, which stand in runs of some lengths in the prompt."""
     tower = config.vision_config
     high, wide = _pair(tower.patch_size)
     merge = getattr(config, "spatial_merge_size", None) or getattr(tower, "spatial_merge_size", 1)
@@ -226,11 +220,7 @@ def _parts(
 def _tiled(
     picture: int, tiles: tuple[int, int], cells: tuple[int, int], box: Box
 ) -> Iterator[TokenLayout]:
-    """Yield the tiles of a picture as one grid, tile by tile, then its overview.
-
-    tiles: their rows and columns, of 0 for a picture that is not cut. cells: the rows and columns
-    of the tokens of a tile.
-    """
+    """Yield a picture's tiles as one grid (rows, columns), tile by tile, then its overview."""
     if prod(tiles):
         down, across = np.indices(tiles).reshape(2, -1, 1)
         _, _, row, column = _raster(*cells)
@@ -241,10 +231,7 @@ def _tiled(
 
 
 def _tile_grid(number: int, size: tuple[int, int]) -> tuple[int, int]:
-    """Return the rows and columns of tiles that are nearest to a picture's shape, as InternVL's.
-
-    size: the width and the height of the picture.
-    """
+    """Return the rows and columns of tiles nearest to a picture's (width, height)."""
     grids = [(rows, number // rows) for rows in range(1, number + 1) if number % rows == 0]
     shape = size[0] / size[1]
     return min(grids, key=lambda grid: abs(shape - grid[1] / grid[0]), default=(0, 0))
@@ -369,10 +356,7 @@ def _window(config: Any) -> int:
 
 
 def _in_blocks(grid: tuple[int, int, int], merge: int, window: int) -> _Cells:
-    """Return patches in blocks of merge × merge, the blocks window by window if there are any.
-
-    grid: the numbers of frames, rows and columns.
-    """
+    """Return a grid (frames, rows, columns) in blocks of merge × merge, window by window."""
     _, rows, columns = grid
     frame, row, column = np.indices(grid).reshape(3, -1)
     keys = [column, row, column // merge, row // merge, frame]
@@ -389,10 +373,7 @@ def _masked(
     picture: int,
     box: Box,
 ) -> TokenLayout:
-    """Return the layout of a picture that is padded at its right and bottom.
-
-    mask: (pixel row, pixel column) whether a pixel is of the picture.
-    """
+    """Return the layout of a picture padded at right and bottom, by a mask of its pixels."""
     high, wide = (side // step for side, step in zip(mask.shape, patch, strict=True))
     cut = mask[: high * patch[0], : wide * patch[1]]
     seen = np.asarray(cut.reshape(high, patch[0], wide, patch[1]).any((1, 3)))

@@ -139,10 +139,7 @@ def _text(path: Path) -> str:
 
 
 def _groups(controller: str) -> Iterator[Path]:
-    """Yield the folders of the control groups of this process, and of the groups around them.
-
-    A container may see its own group as the root of the tree, or the whole path to it.
-    """
+    """Yield the control groups' folders of this process; a container's own may be the root."""
     for line in _text(_SELF).splitlines():
         _, names, path = [*line.split(":", 2), "", ""][:3]
         if names and controller not in names.split(","):

@@ -93,10 +93,7 @@ class Placed(NamedTuple):
 
 
 class ChatTemplate(NamedTuple):
-    """A model's own template of chats.
-
-    source: the template, in Jinja. special: the tokens that it may name, by name.
-    """
+    """A model's template of chats in Jinja, and the special tokens that it may name, by name."""
 
     source: str
     special: Mapping[str, str]
@@ -110,10 +107,7 @@ class FinishedText(str):
 
 @runtime_checkable
 class PlacingModel(Model, Protocol):
-    """A model whose tokenizer gives the character offsets of each token.
-
-    chat_template: of its tokenizer, or None.
-    """
+    """A model whose tokenizer gives tokens' character offsets, and perhaps a chat template."""
 
     @property
     def chat_template(self) -> ChatTemplate | None: ...
@@ -139,11 +133,7 @@ class NumpyModel(Model, Protocol):
     def scaled(self) -> bool: ...
 
     def mask(self, layer: int, start: int, rows: int, keys: int) -> NDArray[np.bool_] | None:
-        """Return the mask of a layer (rows, keys), True if the query sees the key.
-
-        None stands for the plain mask, which hides nothing, or later keys if causal. start: the
-        index of the first query. rows, keys: their numbers.
-        """
+        """Return a layer's mask (rows, keys) from query ``start`` on; None for the plain one."""
 
     def run_rows(
         self, ids: Texts, rows: int, wants: Wants, observe: ObserveBlock, *, norms: bool = False
@@ -163,10 +153,7 @@ class NumpyModel(Model, Protocol):
         """
 
     def run_outputs(self, tokens: Tokens, observe: ObserveOutputs) -> Floats | None:
-        """Run the model over one text; pass each layer's weights and head outputs to ``observe``.
-
-        Returns the next-token logits (token, vocab); None if the model predicts none.
-        """
+        """Run a text; ``observe`` gets weights and outputs. Return its logits or None."""
 
     def narrowed(self) -> Self:
         """Return the model with its parameters and intermediate results rounded to bfloat16."""
@@ -179,11 +166,7 @@ class Reader(Protocol):
     """The interface to run a model on a text that grows by tokens, and to predict the next one."""
 
     def read(self, ids: Sequence[int]) -> tuple[Floats, Mapping[int, Floats]]:
-        """Run the model on all token ids of a text so far.
-
-        Return next-token logits (vocab,), and the weights of its last token in each layer (head,
-        key).
-        """
+        """Return logits (vocab,) after a text, and its last weights (head, key) by layer."""
 
 
 @runtime_checkable
@@ -217,10 +200,7 @@ def known_ids(stated: Iterable[object], vocabulary: int) -> frozenset[int]:
 
 @runtime_checkable
 class TwoStackModel(Model, Protocol):
-    """An encoder–decoder: one text goes into the encoder; the other is given or generated.
-
-    target_context: the longest decoder text in tokens, or None if there is no limit.
-    """
+    """An encoder–decoder, whose decoder text, of some length at most, is given or generated."""
 
     @property
     def target_context(self) -> int | None: ...
@@ -238,10 +218,7 @@ class TwoStackModel(Model, Protocol):
 
 @runtime_checkable
 class TwoTextModel(NumpyModel, Protocol):
-    """A model of one stack in which the queries may be of another text than the keys.
-
-    causal: whether a query sees no later key of its own text.
-    """
+    """A model of one stack whose queries may be of another text than the keys."""
 
     @property
     def causal(self) -> bool: ...
@@ -257,10 +234,7 @@ class TwoTextModel(NumpyModel, Protocol):
 
 
 def stated_revision(metadata: Mapping[str, str]) -> str | None:
-    """Return the digest of the tensors that a checkpoint's metadata state, or None.
-
-    Anyone may have written it: a string of another form than that of ``attnviz train`` is ignored.
-    """
+    """Return the digest that a checkpoint's metadata state, if of the form of ``attnviz train``."""
     stated = metadata.get("revision", "")
     return stated if re.fullmatch(r"[0-9a-f]{12,64}", stated) else None
 
@@ -301,10 +275,7 @@ def model_repr(info: ModelInfo) -> str:
 
 
 def require_number(what: str, value: float, info: ModelInfo) -> None:
-    """Raise an error if a model's ``value``, such as its ``loss``, is not finite.
-
-    It is a LoadError that names the parameters that are not finite; UsageError if all are finite.
-    """
+    """Raise LoadError for a value that broken weights made infinite, UsageError for another."""
     if math.isfinite(value):
         return
     message = f"the {what} of {info.name!r} is {value} in {info.dtype}, nothing can be ranked"
@@ -385,10 +356,7 @@ def frame_of(tokens: Tokens) -> tuple[Tokens, Tokens]:
 
 
 def random_copies(vocabulary: Vocabulary, length: int, copies: int, seed: int) -> Tokens:
-    """Return ``length`` distinct random tokens, repeated ``copies`` times: BOS r₁…r_n r₁…r_n ….
-
-    Raises ValueError if the vocabulary has fewer plain tokens.
-    """
+    """Return ``length`` distinct random tokens ``copies`` times; ValueError if too few."""
     if length > len(vocabulary.plain):
         raise ValueError(f"{length} distinct tokens of {len(vocabulary.plain)}")
     generator = np.random.default_rng((seed, length, copies))

@@ -199,12 +199,10 @@ _ALWAYS_USUAL = ("qwen2",)
 
 @dataclass(frozen=True)
 class OpenedTokenizer:
-    """An opened tokenizer without truncation and padding, with its special ids.
+    """An opened tokenizer without truncation and padding.
 
-    named: the ids of special tokens by their names: ``bos``, even if it is not added, ``mask``, ….
-    mask: the token that hides a word, None if there is none.
-    chat: its template of chats, None if there is none.
-    paired: whether it says which of two joined texts a token belongs to.
+    named: the ids of special tokens, ``bos`` even if it is not added. mask, chat: None without.
+    paired: whether it tells two joined texts apart.
     """
 
     tokenizer: Tokenizer

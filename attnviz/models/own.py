@@ -125,17 +125,11 @@ class OwnAttention:
         return ()
 
     def mask(self, layer: int, start: int, rows: int, keys: int) -> Bools | None:
-        """Return a mask (rows, keys) that hides the padding; None without any.
-
-        The causal mask is not in it.
-        """
+        """Return a mask (rows, keys) that hides the padding, without the causal one; or None."""
         return np.tile(np.arange(keys) < keys - self.hidden, (rows, 1)) if self.hidden else None
 
     def hiding(self, padding: int) -> OwnAttention:
-        """Return the same attention with a mask that hides the last tokens of every text.
-
-        padding: how many; the attention is not causal.
-        """
+        """Return the same attention with the last ``padding`` tokens of every text hidden."""
         masked = copy(self)
         masked.hidden = padding
         return masked

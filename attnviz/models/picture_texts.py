@@ -9,20 +9,22 @@ this one. The part of the model that reads the pictures runs unobserved.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakIdKeyDictionary
 
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.attention_interface import unobserved
 from attnviz.models.chats import finished_chat
 from attnviz.models.layouts import READS_BOTH_WAYS, prompt_layout, require_layout, seen_box
 from attnviz.models.model import ChatTemplate
-from attnviz.models.pictures import PictureFile, read_picture
+from attnviz.models.pictures import PictureFile, PicturePrompt
 from attnviz.models.prepare import described
 from attnviz.models.split import device_of
 from attnviz.models.third_party import third_party
@@ -33,26 +35,11 @@ from attnviz.records import Tokens
 _BY_TOKEN = "token_type_ids"
 """The ending of the names of inputs that have a number for each token of the prompt."""
 
+_BATCHES = 2
+"""The most batches whose pictures and tower's output are kept: those of two pictures."""
+
 _TILES = ("rows", "cols")
 """What some processors know of their tiles and return only when asked."""
-
-
-class PicturePrompt(str):
-    """A prompt, and the pictures that stand before it."""
-
-    pictures: tuple[PictureFile, ...]
-
-    def __new__(cls, text: str, pictures: Sequence[PictureFile]) -> PicturePrompt:
-        made = super().__new__(cls, text)
-        made.pictures = tuple(pictures)
-        return made
-
-
-def picture_prompt(text: str, images: Any) -> PicturePrompt:
-    """Return a prompt with a picture, or a list of them, each as ``read_picture`` takes it."""
-    given = images if isinstance(images, list | tuple) else [images]
-    files = [read_picture(one, f"picture {at}") for at, one in enumerate(given, 1)]
-    return PicturePrompt(text, files)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,12 +56,14 @@ class PictureTextModel(TransformersModel):
     """A model of texts with pictures: ``encode`` takes a ``PicturePrompt``, or a text alone.
 
     processor: of pictures and texts. read: the prompts with pictures that were read. continues:
-    whether a prompt that sees itself both ways is written on.
+    whether a prompt that sees itself both ways is written on. batches: what the last batches read
+    of their pictures, by the numbers of their prompts.
     """
 
     processor: Any = None
     continues: bool = False
     read: dict[tuple[str, tuple[PictureFile, ...]], _Read] = field(default_factory=dict)
+    batches: OrderedDict[tuple[int, ...], dict[str, Tensor]] = field(default_factory=OrderedDict)
 
     def encode(self, text: str, limit: int | None = None) -> Tokens:
         """Return the tokens of a text; of a prompt with pictures with the places of their patches.
@@ -184,39 +173,68 @@ class PictureTextModel(TransformersModel):
     def with_pictures(
         self, module: Any, args: tuple[Any, ...], named: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        """Return the arguments of a call with the pictures that its image tokens stand for.
-
-        A prompt that was cut, as for a trial, is read without pictures: its image tokens are those
-        of a text.
-        """
+        """Return a call's arguments with its pictures; a prompt that was cut has none."""
         ids = named.get("input_ids")
         if ids is None or not bool((ids >= self._first_own).any()):
             return None
         own = ids >= self._first_own
         plain = torch.where(own, _image_token(self.model), ids)
-        known, rows = list(self.read.values()), []
+        known, numbers = list(self.read.values()), list[int]()
         for row, marks in zip(ids, own, strict=True):
-            numbers = (row[marks] - self._first_own).unique().tolist()
-            read = known[numbers[0]] if len(numbers) == 1 else None
-            if read is None or int(marks.sum()) != read.images:
+            prompts = (row[marks] - self._first_own).unique().tolist()
+            if len(prompts) != 1 or int(marks.sum()) != known[prompts[0]].images:
                 return args, {**named, "input_ids": plain}
-            rows.append(_as_long(read.inputs, len(row), int(self.continues)))
-        pictures = {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
-        return args, {**named, "input_ids": plain, **pictures}
+            numbers += prompts
+        pictures = self._batch(tuple(numbers))
+        return args, {**named, "input_ids": plain, **_as_long(pictures, ids, int(self.continues))}
+
+    def _batch(self, numbers: tuple[int, ...]) -> dict[str, Tensor]:
+        """Return what the model reads of the pictures of prompts, the same object if it is known.
+
+        By that object the output of the tower is known, too, see ``once_for_each``.
+        """
+        if numbers not in self.batches:
+            known = list(self.read.values())
+            rows = [known[number].inputs for number in numbers]
+            joined = {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
+            self.batches[numbers] = joined
+            while len(self.batches) > _BATCHES:
+                self.batches.popitem(last=False)
+        return self.batches[numbers]
 
 
-def _as_long(inputs: dict[str, Tensor], tokens: int, behind: int) -> dict[str, Tensor]:
-    """Return the inputs for a text of another length: each has a number for each token, or none.
+def _as_long(inputs: dict[str, Tensor], ids: Tensor, behind: int) -> dict[str, Tensor]:
+    """Return the inputs for texts of another length: each has a number for each token, or none.
 
-    behind: the number of what comes after the prompt.
+    ids: (text, token). behind: the number of what comes after the prompt.
     """
-    changed = dict(inputs)
+    changed, tokens = dict(inputs), ids.shape[1]
     for name in inputs:
         if name.endswith(_BY_TOKEN):
             more = max(0, tokens - inputs[name].shape[1])
             padded = torch.nn.functional.pad(inputs[name], (0, more), value=behind)
             changed[name] = padded[:, :tokens]
     return changed
+
+
+def once_for_each(reads: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a tower's function that runs unobserved, and once for the same tensor of pixels.
+
+    A run with a head of the decoder changed reads the same pictures: its tower puts out the same.
+    """
+    known: Any = WeakIdKeyDictionary()
+
+    @functools.wraps(reads)
+    def get_image_features(pixel_values: Tensor, *args: Any, **named: Any) -> Any:
+        weights = next(reads.__self__.parameters())  # type: ignore[attr-defined]
+        way = weights.dtype, weights.device, torch.is_inference_mode_enabled()
+        outputs = known.setdefault(pixel_values, {})
+        if way not in outputs:
+            with unobserved():
+                outputs[way] = reads(pixel_values, *args, **named)
+        return outputs[way]
+
+    return get_image_features
 
 
 def _image_token(model: Any) -> int:
@@ -250,14 +268,7 @@ def picture_text_model(
     trunk = twin.base_model
     if trunk is not twin:
         trunk = twin._modules[twin.base_model_prefix] = own_copy(trunk)
-    reads = trunk.get_image_features
-
-    @functools.wraps(reads)
-    def get_image_features(*args: Any, **named: Any) -> Any:
-        with unobserved():
-            return reads(*args, **named)
-
-    trunk.get_image_features = get_image_features
+    trunk.get_image_features = once_for_each(trunk.get_image_features)
     known = described(name, twin, processor.tokenizer, **facts)
     continues = model.config.model_type in READS_BOTH_WAYS
     opened = PictureTextModel(**vars(known), processor=processor, continues=continues)
@@ -267,11 +278,7 @@ def picture_text_model(
 
 
 def handed_picture_texts(model: Any, processor: Any) -> PictureTextModel:
-    """Return a vision-language model that the caller's Python code has loaded, with its processor.
-
-    The model itself is not changed. Raises UsageError without a processor of pictures and texts or
-    for another object.
-    """
+    """Return a loaded vision-language model; UsageError if it or its processor is none."""
     model, name = handed(model, processor)
     if not hasattr(processor, "tokenizer") or not hasattr(processor, "image_processor"):
         raise UsageError(

@@ -7,9 +7,10 @@ memory.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ from attnviz.models.third_party import third_party
 
 MOST_PIXELS = 50_000_000
 """The most pixels of a picture: one of 150 MB in memory, and more than any model reads."""
+
+_ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff")
 
 _ORIENTATION = 0x0112
 """The EXIF tag of how a camera was held; 1 is upright."""
@@ -73,6 +76,57 @@ def read_picture(source: Any, name: str = "the picture") -> PictureFile:
         f"expected a picture as a path, a PIL image or an array (height, width, 3), got "
         f"{type(source).__name__}"
     )
+
+
+class NamedPicture(str):
+    """The name of a picture, in place of a text, with the picture itself."""
+
+    file: PictureFile
+
+    def __new__(cls, file: PictureFile) -> NamedPicture:
+        made = super().__new__(cls, file.name)
+        made.file = file
+        return made
+
+
+class PicturePrompt(str):
+    """A prompt, and the pictures that stand before it."""
+
+    pictures: tuple[PictureFile, ...]
+
+    def __new__(cls, text: str, pictures: Iterable[PictureFile]) -> PicturePrompt:
+        made = super().__new__(cls, text)
+        made.pictures = tuple(pictures)
+        return made
+
+
+def picture_prompt(text: str, images: Any) -> PicturePrompt:
+    """Return a prompt with a picture, or a list of them, each as ``read_picture`` takes it."""
+    return PicturePrompt(text, _pictures(images))
+
+
+def named_pictures(images: Any) -> tuple[NamedPicture, ...]:
+    """Return a picture, or each of a list, under its name, in place of texts."""
+    return tuple(map(NamedPicture, _pictures(images)))
+
+
+def _pictures(images: Any) -> list[PictureFile]:
+    given = images if isinstance(images, list | tuple) else [images]
+    return [read_picture(each, f"picture {at}") for at, each in enumerate(given, 1)]
+
+
+def picture_files(directory: str) -> tuple[str, ...]:
+    """Return the paths of the pictures in a directory, in the order of their names.
+
+    Raises LoadError if it is no directory, UsageError if it has none.
+    """
+    folder = Path(os.path.expanduser(directory))
+    if not folder.is_dir():
+        raise LoadError(f"no directory {directory!r} here: --images takes one with pictures in it")
+    files = sorted(path for path in folder.iterdir() if path.suffix.lower() in _ENDINGS)
+    if not files:
+        raise UsageError(f"no picture lies in {directory!r}: expected {', '.join(_ENDINGS)}")
+    return tuple(map(str, files))
 
 
 def _require_file(path: str, name: str) -> None:

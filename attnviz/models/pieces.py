@@ -59,10 +59,7 @@ def undone(pieces: Sequence[str]) -> tuple[str, ...]:
 
 
 def reader_by(pieces: Iterable[str], verbatim: Collection[str] = ()) -> ReadPiece:
-    """Return a function that turns a piece into text, chosen by marks such as ``▁`` in ``pieces``.
-
-    It leaves those in ``verbatim``, and those that look special, as they are.
-    """
+    """Return what reads a piece by marks such as ``▁``; special and verbatim ones stay."""
     plain = [each for each in pieces if each not in verbatim and not looks_special(each)]
     bare = [piece.removesuffix("</w>") for piece in plain]
     read: ReadPiece = str
@@ -139,11 +136,7 @@ def _shared(tokens: Tokens, *runs: Sequence[Sequence[int]]) -> int:
 
 
 def special_ids(added: Mapping[int, AddedToken], named: Mapping[str, int | None]) -> frozenset[int]:
-    """Return the ids of the special tokens that a text may spell, such as ``[SEP]``.
-
-    added: the tokens beside the vocabulary by id. named: the ids of special tokens by their names.
-    A token that stands for an unknown or hidden word is none of them.
-    """
+    """Return the ids of special tokens that a text may spell; words' stand-ins are none."""
     ends = {named.get(name) for name in ("bos", "eos", "cls", "sep")}
     words = {named.get(name) for name in ("unk", "mask")} - ends
     words |= {at for at, token in added.items() if token.content.startswith(_WORDS)}

@@ -34,10 +34,7 @@ def open_processor(name: str, directory: Path, trust_remote_code: bool) -> Any:
 
 
 def open_text_processor(name: str, directory: Path, config: Any) -> Any:
-    """Return the processor of pictures and texts in a checkpoint's directory.
-
-    Raises LoadError if there is none that transformers knows.
-    """
+    """Return a checkpoint's processor of pictures and texts; LoadError if none is known."""
     files_of = [directory / f"{kind}_config.json" for kind in ("processor", "preprocessor")]
     settings = [read_json(path) for path in files_of if path.is_file()]
     stated = [fields["processor_class"] for fields in settings if "processor_class" in fields]

@@ -44,10 +44,8 @@ def names_function(name: str) -> bool:
 def built(name: str, text: str | None, *, trusted: bool) -> Built:
     """Run the Python file, call its function, and return the module with its inputs.
 
-    text: for a function that takes one; for others its words name the tokens. trusted: whether the
-        person allowed that code runs.
-    Raises UsageError if not, LoadError if there is no such function, or it fails or returns
-    something else.
+    text: for a function that takes one; else its words name the tokens. Raises UsageError unless
+    trusted, LoadError if there is no such function, or it fails or returns something else.
     """
     match = _NAME.fullmatch(name)
     assert match is not None

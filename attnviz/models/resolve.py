@@ -222,11 +222,7 @@ def _in_numpy(source: ModelSource, options: LoadOptions) -> Model | None:
 
 
 def in_numpy(source: ModelSource, options: LoadOptions) -> NumpyCheckpoint:
-    """Return the checkpoint run by NumPy; with the backend ``auto`` only if that is faster.
-
-    Raises NotUnderstoodError, with the reason, if NumPy cannot run it or torch is faster; LoadError
-    for damaged files, UsageError for a revision of a directory.
-    """
+    """Return a checkpoint run by NumPy; NotUnderstoodError with the reason if it should not."""
     from attnviz.attention.families import NotUnderstoodError
     from attnviz.models.numpy_checkpoint import open_numpy
 
@@ -250,11 +246,7 @@ def not_by_numpy(name: str, reason: str) -> UnsupportedError:
 
 
 def random_twin(model: Model, seed: int) -> Model:
-    """Return the same architecture with random parameters, as a random baseline.
-
-    Tokenizer, dtype and device stay the same. Raises UnsupportedError for a model that cannot be
-    built again, LoadError if the memory is too small for a second one.
-    """
+    """Return the same architecture with random parameters; UnsupportedError if it is not built."""
     from attnviz.models.bundled import Bundled
     from attnviz.models.own import OwnAttention
 
@@ -421,11 +413,7 @@ def in_other_numbers(model: Model) -> OtherNumbers:
 
 
 def _converted(whole: Any, dtype: torch.dtype) -> Any:
-    """Return a module with its parameters in another type.
-
-    Buffers that it computed itself, such as rotary frequencies, keep theirs, as in a checkpoint of
-    that type: rounding would change the angles of late positions.
-    """
+    """Return a module in another type; buffers that it computed keep theirs."""
     stored = set(whole.state_dict())
     own = {name: buffer for name, buffer in whole.named_buffers() if name not in stored}
     converted = whole.to(dtype)

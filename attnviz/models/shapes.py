@@ -131,10 +131,6 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def configs_directory() -> Path:
-    """Return the folder of the built-in model configurations.
-
-    It is in the package, or next to it in a source checkout. Its folder ``gpus`` has the GPUs of
-    ``attnviz params --gpu``.
-    """
+    """Return the folder of model configurations, in the package or beside it in a checkout."""
     installed = _PACKAGE / "configs"
     return installed if installed.is_dir() else _PACKAGE.parent / "configs"

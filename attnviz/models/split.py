@@ -87,11 +87,7 @@ def require_numbers(model: nn.Module) -> None:
 
 
 def least(model: nn.Module, number: int | None) -> int | None:
-    """Return the smallest of the numbers that the processes of a split model have measured.
-
-    number: that of this process, such as its free memory; None if it is not known. What depends on
-    it is then the same in all processes, which must make the same calls.
-    """
+    """Return the smallest of the processes' numbers, so that all of them make the same calls."""
     mesh = mesh_of(model)
     if mesh is None or number is None:
         return number

@@ -134,11 +134,7 @@ def _without_panic_lines() -> Iterator[None]:
 
 @contextmanager
 def running(model: object, *passing: type[Exception]) -> Iterator[None]:
-    """Run a model's forward pass, uncompiled, inside this context; errors become a LoadError.
-
-    passing: further types of errors that are not changed, as attnviz's own and other code's are
-    not.
-    """
+    """Run a model's forward pass uncompiled; errors but ``passing`` ones become a LoadError."""
 
     def translate(error: Exception) -> Exception:
         trace, module = error.__traceback__, ""
@@ -162,10 +158,7 @@ _uncompiled: list[ExitStack] = []
 
 @contextmanager
 def uncompiled() -> Iterator[None]:
-    """Run compiled modules as they were written, so that they can be observed.
-
-    Contexts may overlap, as generators do: torch's stance is restored when the last one is left.
-    """
+    """Run compiled modules as written; the last of overlapping contexts restores the stance."""
     stances = ExitStack()
     if "torch._dynamo" in sys.modules:  # else nothing was compiled
         if not _uncompiled:

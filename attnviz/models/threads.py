@@ -95,11 +95,7 @@ def use_threads(number: int) -> None:
 
 
 def workers(tasks: int = sys.maxsize) -> int:
-    """Return how many threads ``tasks`` independent tasks should be shared among.
-
-    It is the number that the user requested; otherwise one for each processor, but no more than the
-    threads that NumPy had.
-    """
+    """Return how many threads should share tasks: as requested, else the processors NumPy had."""
     most = allowed_processors(math.ceil)
     wanted = _process.asked or _in_environment()
     if wanted is None and (blas := _libraries().get("blas")) is not None:
@@ -109,10 +105,7 @@ def workers(tasks: int = sys.maxsize) -> int:
 
 @contextmanager
 def blas_alone() -> Iterator[None]:
-    """Run each matrix product of NumPy on the calling thread alone inside this context.
-
-    The number of threads before is restored as soon as no such context is open.
-    """
+    """Run NumPy's matrix products on the calling thread alone, until no such context is open."""
     blas = _libraries().get("blas")
     with _lock:
         if blas is not None and not _process.alone:

@@ -49,11 +49,7 @@ _POOLED = "use_head"
 
 @dataclass(frozen=True, eq=False)
 class ReadPicture:
-    """A picture as a model reads it.
-
-    file: what a person sees. inputs: the model's arguments for it, a batch of one. tokens: those
-    that the model makes of it, with their layout.
-    """
+    """A picture as a model reads it: the file, its arguments of a batch of one, and its tokens."""
 
     file: PictureFile
     inputs: dict[str, Tensor]
@@ -105,6 +101,7 @@ class PictureModel(TransformersModel):
 
     def read(self, picture: str | PictureFile) -> ReadPicture:
         """Return a picture as the model reads it, and keep it for its runs."""
+        picture = getattr(picture, "file", picture)  # of a name that has its picture
         known = self.pictures.get(picture if isinstance(picture, str) else picture.name)
         if known is not None and (
             isinstance(picture, str) or np.array_equal(known.file.pixels, picture.pixels)
@@ -147,8 +144,12 @@ class PictureModel(TransformersModel):
     def inputs_of(self, ids: Tensor) -> dict[str, Tensor]:
         """Return the model's arguments for the pictures (picture, token) of these ids."""
         by_first = {one.tokens.ids[0]: one.inputs for one in self.pictures.values()}
-        rows = [by_first[int(row[0])] for row in ids]
-        return {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
+        rows, kind = [by_first[int(row[0])] for row in ids], self.model.dtype
+        read = {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
+        return {  # a run in other numbers reads them in these
+            name: value.to(kind if value.is_floating_point() else None)
+            for name, value in read.items()
+        }
 
     def vocabulary(self) -> Vocabulary:
         raise UnsupportedError(f"{self.info.name!r} reads pictures: it has no words to draw from")
@@ -219,21 +220,14 @@ def own_copy(model: Any) -> Any:
 
 
 def handed_pictures(model: Any, processor: Any) -> PictureModel:
-    """Return a vision model that the caller's Python code has loaded, with its image processor.
-
-    The model itself is not changed. processor: of images, or of images and texts. Raises UsageError
-    without one or for another object.
-    """
+    """Return a loaded vision model with its image processor; UsageError if it cannot be used."""
     model, name = handed(model, processor)
     reads = getattr(processor, "image_processor", processor)
     return picture_model(name, model, reads, loaded=True)
 
 
 def handed(model: Any, processor: Any) -> tuple[Any, str]:
-    """Return a model that reads pictures without its wrappers, and its name.
-
-    Raises UsageError if it is no transformers model, or has no processor.
-    """
+    """Return a vision model without wrappers, and its name; UsageError if it cannot be used."""
     model = unwrapped(model)
     if not isinstance(model, PreTrainedModel):
         raise UsageError(
@@ -249,10 +243,7 @@ def handed(model: Any, processor: Any) -> tuple[Any, str]:
 
 
 def vision_tower(model: Any, name: str) -> Any:
-    """Return the part of a transformers model that reads pictures alone: itself, or its tower.
-
-    Raises UnsupportedError if it has none.
-    """
+    """Return the part of a model that reads pictures alone, or itself; UnsupportedError without."""
     takes = arguments_of(model)
     if PIXELS in takes and "input_ids" not in takes:
         return model

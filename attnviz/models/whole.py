@@ -1,4 +1,4 @@
-"""Refuses models that do not read text, and models that are only a part of what their config names.
+"""Reads a model's shape from its config in any spelling; refuses what is only a part of a model.
 
 Under pipeline parallelism a process has some of the layers, and under full sharding a piece of each
 weight. Each looks like a smaller model, whose heads have other numbers. Tensor parallelism, where a
@@ -10,15 +10,162 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
-from attnviz.errors import UnsupportedError
-from attnviz.models.architecture import text_config
+from attnviz.errors import LoadError, UnsupportedError
 from attnviz.models.split import mesh_of, require_even
 from attnviz.models.third_party import ErrorsAs
+from attnviz.records import OTHER_LAYERS
+
+_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers")
+_HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "encoder_attention_heads")
+_WIDTH = ("true_hidden_size", "hidden_size", "d_model", "n_embd", "dim")
+_HEAD_DIM = ("qk_head_dim", "head_dim", "d_kv", "d_head", "kv_channels", "attention_head_dim")
+_KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num")
+_ENCODER_CONTEXT = ("max_encoder_position_embeddings", "max_source_positions")
+_DECODER_CONTEXT = ("max_decoder_position_embeddings", "max_target_positions")
+_CONTEXT = (
+    "max_position_embeddings",
+    "n_positions",
+    "max_seq_len",
+    "max_sequence_length",
+    "seq_length",
+)
+
+
+@dataclass(frozen=True)
+class HeadCounts:
+    """The numbers of layers and heads of a model, and the width of a head.
+
+    layers, heads, kv_heads: the numbers of layers, query heads and key/value heads.
+    head_dim: the width of a head's query. layer_types: as in ``ModelInfo``.
+    """
+
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    layer_types: tuple[str, ...] = ()
+
+
+def text_config(config: Any, decoder: bool = False) -> Any:
+    """Return the config of the part of a model, or of its decoder, that processes text."""
+    side = getattr(config, "decoder" if decoder else "encoder", None)
+    if config.is_encoder_decoder and hasattr(side, "model_type"):
+        return side
+    try:
+        return config.get_text_config()
+    except ValueError:  # several text parts: only the whole config is unambiguous
+        return config
+
+
+def read_shape(config: Any, name: str) -> HeadCounts:
+    """Return the numbers of layers and heads of a config's text stack.
+
+    Raises LoadError if a number of layers or heads, or their width, is not positive,
+    UnsupportedError if the model has no attention heads, or not the same in every layer.
+    """
+    text = text_config(config)
+    layers, heads, width = (_first(text, names) for names in (_LAYERS, _HEADS, _WIDTH))
+    if layers is None or heads is None:
+        raise UnsupportedError(
+            f"{name!r} is a {config.model_type} model, whose config names no attention heads that "
+            f"are the same in every layer: nothing can be shown"
+        )
+    rotary, plain = (_first(text, (f"qk_{part}_head_dim",)) for part in ("rope", "nope"))
+    head_dim = _first(text, _HEAD_DIM)
+    if rotary is not None and plain is not None:  # latent attention: head_dim may mean one part
+        head_dim = rotary + plain
+    if head_dim is None:
+        if width is None:
+            raise UnsupportedError(f"the config of {name!r} does not tell how wide a head is")
+        head_dim = width // max(heads, 1)
+    types = getattr(text, "layer_types", None) or ()
+    mixed = len(types) == layers and any(str(each) in OTHER_LAYERS for each in types)
+    found = HeadCounts(
+        layers, heads, _kv_heads(text) or heads, head_dim, tuple(map(str, types)) if mixed else ()
+    )
+    if min(layers, heads, found.kv_heads, head_dim) < 1:
+        raise LoadError(
+            f"the config of {name!r} has {layers} layers of {heads} heads, {found.kv_heads} for "
+            f"keys and values, each {head_dim} wide: expected 1 or more of each"
+        )
+    return found
+
+
+def resized(config: Any, heads: int, kv_heads: int, head_dim: int) -> Any:
+    """Return a copy of a config with other numbers of heads, each as wide as before.
+
+    Whether the architecture obeys the width shows only in the model built from it. Errors of the
+    config's own validation are not caught.
+    """
+    changed = copy.deepcopy(config)
+    text = text_config(changed)
+    setattr(text, _spelling(text, _HEADS) or _HEADS[0], heads)
+    key_heads = _spelling(text, _KV_HEADS)
+    if key_heads is not None:
+        setattr(text, key_heads, kv_heads)
+    if _spelling(text, _HEAD_DIM) is None:
+        text.head_dim = head_dim
+    return type(config).from_dict(changed.to_dict())
+
+
+def _kv_heads(text: Any) -> int | None:
+    # Falcon and GPTBigCode name their single key/value head by a switch.
+    if getattr(text, "multi_query", False) and not getattr(text, "new_decoder_architecture", False):
+        return 1
+    nested = getattr(text, "attn_config", None)  # MPT
+    return _first(text, _KV_HEADS) or _first(nested, ("kv_n_heads",))
+
+
+def context_length(config: Any, model: nn.Module, decoder: bool = False) -> int | None:
+    """Return the most tokens that a stack takes; None for relative positions without a limit.
+
+    If positions are counted from after the padding index, as in RoBERTa, the position table of the
+    model has more rows than the longest text has tokens.
+    """
+    text = text_config(config, decoder)
+    own = _DECODER_CONTEXT if decoder else _ENCODER_CONTEXT
+    limit = _first(text, own) or _first(text, ("max_position_embeddings",))
+    # Configs of T5 carry an n_positions that nothing obeys.
+    if limit is None and not hasattr(text, "relative_attention_num_buckets"):
+        limit = _first(text, _CONTEXT)
+    # Falcon may use ALiBi (Press et al. 2022) instead, which has no limit.
+    if limit is None or limit < 1 or getattr(text, "alibi", False):
+        return None
+    return limit - _padding_offset(model, limit)
+
+
+def _padding_offset(model: nn.Module, rows: int) -> int:
+    for name, module in model.named_modules():
+        if (
+            isinstance(module, nn.Embedding)
+            and "position" in name
+            and module.padding_idx is not None
+        ):
+            return module.padding_idx + 1 if module.num_embeddings == rows else 0
+    return 0
+
+
+def _first(config: Any, names: tuple[str, ...]) -> int | None:
+    name = _spelling(config, names)
+    return None if name is None else int(getattr(config, name))
+
+
+def _spelling(config: Any, names: tuple[str, ...]) -> str | None:
+    for name in names:
+        try:
+            field = getattr(config, name, None)
+        except RuntimeError:  # transformers raises it if a field differs between layers
+            continue
+        if isinstance(field, int) and not isinstance(field, bool):
+            return name
+    return None
+
 
 _WRAPPERS = ("DataParallel", "DistributedDataParallel", "OptimizedModule")
 """Classes that wrap a whole model."""
@@ -33,10 +180,7 @@ _DECODER_LAYERS = ("num_decoder_layers", "decoder_layers")
 
 
 def unwrapped(model: Any) -> Any:
-    """Return the model without wrappers that hold all of it; layers that peft changed stay so.
-
-    Raises UnsupportedError for a wrapper of peft that does more than change layers.
-    """
+    """Return the model inside wrappers; UnsupportedError if peft changed more than layers."""
     while type(model).__name__ in _WRAPPERS:
         model = getattr(model, "_orig_mod", None) or model.module
     if not hasattr(model, "get_base_model"):
@@ -71,10 +215,7 @@ def require_token_ids(model: Any) -> None:
 
 
 def embedding_rows(model: Any) -> int:
-    """Return the number of token ids that a model has an embedding for.
-
-    Raises UnsupportedError if transformers does not say which table of a model that is.
-    """
+    """Return how many ids a model embeds; UnsupportedError if transformers names no table."""
     table = None
     with suppress(NotImplementedError, AttributeError):
         table = model.get_input_embeddings()

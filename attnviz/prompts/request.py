@@ -29,8 +29,6 @@ class PromptRequest(ChatOption):
 
 @dataclass(frozen=True)
 class _Texts(PromptRequest, SecondText, Kind):
-    """The options on a chat or a second text, and on the heads and the text of a decoder."""
-
     kind: Literal["decoder", "cross"] | None = option(
         "KIND", "Of an encoder–decoder: the heads of decoder or cross attention alone."
     )

@@ -7,7 +7,7 @@ question. Copies are left out, since they are no new evidence.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +17,8 @@ from attnviz.draw.labels import visible
 from attnviz.engine.attribution.on_numpy import NumpyAttributor
 from attnviz.engine.attribution.parts import Attributor
 from attnviz.engine.capture import Choice, encoded, written_targets
+from attnviz.engine.known_labels import by_label, known_labels
+from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
 from attnviz.measures.bootstrap import copies_note
 from attnviz.measures.words import find_in, word_ranges
@@ -25,7 +27,7 @@ from attnviz.models.stack_model import StackModel
 from attnviz.options import RegionOptions
 from attnviz.progress import Advance
 from attnviz.prompts.request import LogitRequest, PromptRequest
-from attnviz.records import Input, Tokens
+from attnviz.records import HeadKey, HeadLabel, Input, Tokens
 from attnviz.regions import both_texts, chat_or_text, finished, region_reader
 from attnviz.texts import Texts, read_rows, read_text, read_texts_file
 
@@ -290,3 +292,43 @@ def study_of(
         copies=copies_note(len(prompts) - len(kept), len(prompts), "prompts"),
         advance=advance,
     )
+
+
+# The heads that are shown, and what earlier runs know of them -------------------------------------
+
+
+class ShownHeads(NamedTuple):
+    """The heads that are shown.
+
+    kinds: the attention whose heads are shown. chosen: the heads that ``--layer`` and ``--head``
+        name; empty if neither is given. labels: what earlier runs measured, of heads that have one.
+    """
+
+    kinds: tuple[str, ...]
+    chosen: tuple[HeadKey, ...]
+    labels: Mapping[HeadKey, HeadLabel]
+
+
+def shown_heads(model: Model, heads: Collection[HeadKey], request: LogitRequest) -> ShownHeads:
+    """Return which of the heads of a model a request is about.
+
+    Raises UsageError if no head is of the kind that the request names, or if it names no head.
+    """
+    info, kinds = model.info, tuple(dict.fromkeys(kind for kind, _, _ in heads))
+    labels: dict[HeadKey, HeadLabel] = {}
+    for kind in dict.fromkeys(kind for kind, _, _ in heads):
+        known = known_labels(model, kind, ignored=request.no_known_labels)
+        for (layer, head), label in known.named().items() if known is not None else ():
+            if (kind, layer, head) in heads:
+                labels[kind, layer, head] = label
+    if request.kind is not None and request.kind not in kinds:
+        raise UsageError(f"{info.name!r} has no {request.kind} attention: leave out --kind")
+    kinds = kinds if request.kind is None else (request.kind,)
+    typed = by_label(model, kinds[0], request.head, request.index_base)
+    named = choose_heads(request.layer, typed, info.layers, info.heads, request.index_base)
+    if named is None:
+        return ShownHeads(kinds, (), labels)
+    chosen = tuple(key for key in heads if key[0] in kinds and key[2] in named.get(key[1], ()))
+    if not chosen:
+        raise UsageError("none of the chosen layers has such a head: choose others with --head")
+    return ShownHeads(kinds, chosen, labels)

@@ -1,12 +1,8 @@
 """The commands from Python: the numbers of the command line, on loaded models too."""
 
-from __future__ import annotations
-
 import io
 import pickle
 import shlex
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -32,7 +28,7 @@ at_least = 1
 """
 
 
-SAME: dict[str, Callable[[], Any]] = {
+SAME = {
     "rollout TEXT": lambda: attnviz.rollout("tiny", text=TEXT),
     "rollout TEXT --model mha --causal --seed 3": lambda: attnviz.rollout(
         attnviz.load("mha", causal=True, seed=3), TEXT

@@ -1,7 +1,5 @@
 """``attnviz.capture``: names and loaded models, against what transformers itself computes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -84,8 +82,7 @@ def test_an_encoder_decoder(tokenizer):
     assert maps.key_tokens == ("<s>", *TEXT.split(), "</s>")
     assert "dog" in maps.tokens
     assert maps.target == "the dog"
-    written = attnviz.capture(model, TEXT, tokenizer=tokenizer, kind="decoder")
-    assert isinstance(written.target, str)
+    attnviz.capture(model, TEXT, tokenizer=tokenizer, kind="decoder")
     with pytest.raises(UsageError, match="add --kind decoder or --kind cross"):
         attnviz.capture(model, TEXT, tokenizer=tokenizer, target="the dog")
 
@@ -130,5 +127,4 @@ def test_regions_are_those_of_the_spans():
         "tiny", "The cat sat on the mat.", spans={"who": (1, 3), "on": "the mat"}
     )
     assert maps.report.record.keys.regions.count("who") == 2
-    assert maps.report.regions is not None
     assert {"who", "on"} <= {*maps.report.regions.keys}

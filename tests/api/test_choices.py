@@ -4,7 +4,7 @@
 """
 
 import inspect
-from typing import Any, Literal, get_args, get_origin
+from typing import Literal, get_args, get_origin
 
 import pytest
 
@@ -17,7 +17,7 @@ from attnviz.inspect.interventions.patch import request as patch
 from attnviz.inspect.prune import request as prune
 from attnviz.measures import registry
 
-TYPES: dict[str, Any] = {
+TYPES = {
     name: value
     for module in (effects, observer, patching, patch, prune, registry, records)
     for name, value in vars(module).items()

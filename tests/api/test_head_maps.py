@@ -175,9 +175,8 @@ class Frame:
         match = re.fullmatch(
             rf'<iframe sandbox="{sandbox}" [^<>]*srcdoc="([^"<>]*)"[^<>]*></iframe>', element
         )
-        assert match is not None
         self.page = html.unescape(match[1])
-        self.height = int(re.search(r"100%; height: (\d+)px", element)[1])  # type: ignore[index]
+        self.height = int(re.search(r"100%; height: (\d+)px", element)[1])
 
 
 def test_a_notebook_shows_the_saved_page(maps, tmp_path):

@@ -1,11 +1,7 @@
 """Every question about a model is answered for ``mha``, or refused in one line."""
 
-from __future__ import annotations
-
 import inspect
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,7 +17,7 @@ score = "previous"
 at_least = 0.5
 """
 
-QUESTIONS: dict[str, Callable[[Any], Any]] = {
+QUESTIONS = {
     "ablate": lambda model: attnviz.ablate(model, TEXTS),
     "align": lambda model: attnviz.align(model, "clips", "words.csv"),
     "atlas": lambda model: attnviz.atlas(model, TEXTS),

@@ -85,7 +85,7 @@ def _naive_attention(
             name: [_linear(layers[name], token) for token in tokens[text].tolist()]
             for name, tokens in (("query", query), ("key", key), ("value", value))
         }
-        merged: list[list[float]] = [[] for _ in range(query.shape[1])]
+        merged = [[] for _ in range(query.shape[1])]
         maps = []
         for head in range(heads):
             group = head // (heads // kv_heads)

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from attnviz.attention.activations import ACTIVATE
+from attnviz.attention.functional import ACTIVATE
 
 TORCH = {
     "silu": functional.silu,

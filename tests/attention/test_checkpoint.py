@@ -7,7 +7,6 @@ import os
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 from safetensors.torch import save_file as save_torch_file
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
@@ -19,8 +18,6 @@ from attnviz.errors import LoadError, UsageError
 from ..small_models import decoder_config
 
 CONFIG = decoder_config(5, 6, 7, (3, 1, 2), context=11, tied=True, bos=0, eos=0)
-
-Floats = NDArray[np.floating]
 
 
 def random_tensors():
@@ -37,8 +34,7 @@ def word_tokenizer():
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer.add_special_tokens(["<s>"])
     tokenizer.post_processor = processors.TemplateProcessing("<s> $A", None, [("<s>", 0)])
-    text: str = tokenizer.to_str()
-    return text
+    return tokenizer.to_str()
 
 
 @pytest.fixture

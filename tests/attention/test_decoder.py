@@ -26,7 +26,7 @@ PLAIN = {
     "num_attention_heads": 6,
     "max_position_embeddings": 29,
 }
-SHAPES: dict[str, dict[str, object]] = {
+SHAPES = {
     "plain": {},
     "tied": {"tie_word_embeddings": True},
     "grouped": {"num_key_value_heads": 2},
@@ -79,7 +79,7 @@ def assert_equal_logits(actual, expected):
 
 def observed_weights(decoder, ids, wants=lambda layer: True):
     """Return the weights (head, query, key) of each wanted layer over one text."""
-    observed: dict[int, Floats] = {}
+    observed = {}
 
     def observe(layer, start, weights, norms):
         observed[layer] = weights
@@ -95,7 +95,7 @@ def test_torch_equals_llama(directory):
     decoder = TorchDecoder.from_llama(checkpoint.config, checkpoint.tensors).eval()
     with torch.no_grad():
         assert_equal_logits(decoder(torch.from_numpy(ids)).numpy(), logits)
-        observed: list[torch.Tensor] = []
+        observed = []
         for layer in decoder.layers:
             layer.self_attn.weights_point.register_forward_hook(
                 lambda module, args, output: observed.append(output)
@@ -120,7 +120,7 @@ class Counted(Mapping[str, Floats]):
 
     def __init__(self, tensors):
         self.tensors = tensors
-        self.read: set[str] = set()
+        self.read = set()
 
     def __getitem__(self, name):
         self.read.add(name)

@@ -2,12 +2,12 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import transformers
+import yaml
 
 from attnviz.attention.families import FAMILIES, NotUnderstoodError
 from attnviz.attention.family_reading import checkpoint_layout
@@ -19,170 +19,14 @@ from attnviz.models.stored_tensors import StoredTensors
 from ..quick import one_in
 from ..small_models import plain_weights
 
-CONFIGS: dict[str, dict[str, Any]] = json.loads(
-    Path(__file__).with_name("hub_configs.json").read_text(encoding="utf-8")
-)
+CONFIGS = json.loads(Path(__file__).with_name("hub_configs.json").read_text(encoding="utf-8"))
 """``config.json`` of checkpoints on the hub, as those repositories have them."""
 
 IDS = [5, 7, 11, 5, 13, 17, 90, 2, 3, 44, 45, 7, 100]
-
-LLAMA = {
-    "vocab_size": 101,
-    "hidden_size": 42,
-    "intermediate_size": 53,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 3,
-    "max_position_embeddings": 64,
-}
-BERT = {**LLAMA, "pad_token_id": 0}
-GPT2 = {"vocab_size": 101, "n_positions": 37, "bos_token_id": 0, "eos_token_id": 0}
-DISTILBERT = {"vocab_size": 101, "max_position_embeddings": 64, "n_layers": 3}
-LLAMA3 = {
-    "rope_type": "llama3",
-    "rope_theta": 500.0,
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 32,
-}
-YARN = {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0}
-YARN |= {"original_max_position_embeddings": 16}
-LONG = {"rope_type": "longrope", "rope_theta": 500.0, "original_max_position_embeddings": 32}
-LONG |= {"short_factor": [1.0, 1.5, 2.0, 3.0, 5.0], "long_factor": [2.0, 4.0, 7.0, 9.0, 20.0]}
-GPT_NEO = {"vocab_size": 101, "max_position_embeddings": 37, "window_size": 5}
-GPT_NEO |= {"num_layers": 3, "num_heads": 3, "hidden_size": 21, "bos_token_id": 0}
-GPT_NEO |= {"attention_types": [[["global", "local"], 1], [["local"], 1]], "eos_token_id": 0}
-SPECIAL = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-ONE_KEY = {"num_key_value_heads": 1}
-WIDER = {"hidden_size": 70, "num_attention_heads": 5, "num_hidden_layers": 2}
-LARGER = {**WIDER, "num_key_value_heads": 5}
-
-
-def of(model_class, base, **changes):
-    """A model of a class, and the fields of its config."""
-    return model_class, base | changes
-
-
-MODELS: dict[str, tuple[str, dict[str, Any]]] = {
-    "gpt2": of("GPT2LMHeadModel", GPT2, n_embd=21, n_layer=3, n_head=3),
-    "gpt2, its bare model": of("GPT2Model", GPT2, n_embd=55, n_layer=2, n_head=5, n_inner=31),
-    "gpt2, relu": of(
-        "GPT2LMHeadModel", GPT2, n_embd=21, n_layer=3, n_head=3, activation_function="relu"
-    ),
-    "llama, biases": of("LlamaForCausalLM", LLAMA, **ONE_KEY, attention_bias=True),
-    "llama, tied": of("LlamaForCausalLM", LLAMA, **LARGER, tie_word_embeddings=True),
-    "llama 3": of("LlamaForCausalLM", LLAMA, head_dim=10, mlp_bias=True, rope_parameters=LLAMA3),
-    "llama, linear": of(
-        "LlamaForCausalLM",
-        LLAMA,
-        rope_parameters={"rope_type": "linear", "rope_theta": 1000.0, "factor": 3.0},
-    ),
-    "llama, dynamic": of(
-        "LlamaForCausalLM",
-        LLAMA,
-        rope_parameters={"rope_type": "dynamic", "rope_theta": 9.0, "factor": 2.0},
-    ),
-    "llama, yarn": of("LlamaForCausalLM", LLAMA, head_dim=10, rope_parameters=YARN),
-    "llama, long": of(
-        "LlamaForCausalLM", LLAMA, head_dim=10, rope_parameters=dict(LONG, factor=2.0)
-    ),
-    "llama, long by then": of(
-        "LlamaForCausalLM",
-        LLAMA,
-        head_dim=10,
-        rope_parameters=dict(LONG, original_max_position_embeddings=11),
-    ),
-    "llama, gelu": of("LlamaModel", LLAMA, hidden_act="gelu_pytorch_tanh"),
-    "mistral": of("MistralForCausalLM", LLAMA, **ONE_KEY, sliding_window=5),
-    "mistral, no window": of("MistralForCausalLM", LLAMA, **LARGER, sliding_window=None),
-    "qwen2": of("Qwen2ForCausalLM", LLAMA, **ONE_KEY),
-    "qwen2, tied": of("Qwen2ForCausalLM", LLAMA, **LARGER, tie_word_embeddings=True),
-    "qwen3": of("Qwen3ForCausalLM", LLAMA, **ONE_KEY, head_dim=22),
-    "qwen3, biases": of("Qwen3ForCausalLM", LLAMA, **LARGER, attention_bias=True),
-    "qwen2, windows": of(
-        "Qwen2ForCausalLM",
-        LLAMA,
-        **ONE_KEY,
-        use_sliding_window=True,
-        sliding_window=4,
-        max_window_layers=1,
-    ),
-    "qwen3, yarn": of(
-        "Qwen3Model",
-        LLAMA,
-        **ONE_KEY,
-        head_dim=22,
-        rope_parameters=dict(YARN, beta_fast=8, truncate=False),
-    ),
-    "mistral, yarn": of(
-        "MistralForCausalLM",
-        LLAMA,
-        **ONE_KEY,
-        sliding_window=None,
-        rope_parameters=dict(YARN, mscale=0.7, mscale_all_dim=1.3),
-    ),
-    "smollm3": of(
-        "SmolLM3ForCausalLM",
-        LLAMA,
-        **ONE_KEY,
-        **SPECIAL,
-        no_rope_layers=[1, 0, 1],
-        attention_bias=True,
-    ),
-    "smollm3, windows": of(
-        "SmolLM3Model",
-        LLAMA,
-        **LARGER,
-        **SPECIAL,
-        no_rope_layer_interval=2,
-        use_sliding_window=True,
-        sliding_window=4,
-        mlp_bias=True,
-    ),
-    "gemma": of("GemmaForCausalLM", LLAMA, **ONE_KEY, head_dim=22),
-    "gemma, biases": of(
-        "GemmaModel", LLAMA, **LARGER, head_dim=10, attention_bias=True, hidden_act="gelu"
-    ),
-    "phi3, long": of(
-        "Phi3ForCausalLM",
-        LLAMA,
-        **ONE_KEY,
-        hidden_size=48,
-        pad_token_id=0,
-        rope_parameters=dict(LONG, partial_rotary_factor=0.625),
-        original_max_position_embeddings=7,
-    ),
-    "phi3": of("Phi3ForCausalLM", LLAMA, **ONE_KEY, pad_token_id=0),
-    "phi3, window": of("Phi3ForCausalLM", LLAMA, **LARGER, pad_token_id=0, sliding_window=7),
-    "gpt-neo": of("GPTNeoForCausalLM", GPT_NEO),
-    "gpt-neo, its bare model": of(
-        "GPTNeoModel",
-        GPT_NEO,
-        hidden_size=55,
-        num_heads=5,
-        num_layers=2,
-        intermediate_size=31,
-        attention_types=[[["local"], 2]],
-    ),
-    "neox, yarn": of(
-        "GPTNeoXForCausalLM",
-        LLAMA,
-        hidden_size=72,
-        rope_parameters=dict(YARN, partial_rotary_factor=0.5),
-    ),
-    "neox": of("GPTNeoXForCausalLM", LLAMA, hidden_size=72, rotary_pct=0.25),
-    "neox, whole": of("GPTNeoXForCausalLM", LLAMA, **WIDER, rotary_pct=1.0, attention_bias=False),
-    "bert": of("BertForMaskedLM", BERT),
-    "bert, its bare model": of("BertModel", BERT, **WIDER, hidden_act="gelu_new"),
-    "roberta": of("RobertaForMaskedLM", BERT, pad_token_id=1),
-    "roberta, its bare model": of("RobertaModel", BERT, **WIDER, pad_token_id=1),
-    "distilbert": of("DistilBertForMaskedLM", DISTILBERT, dim=42, hidden_dim=53, n_heads=3),
-    "distilbert, waves": of(
-        "DistilBertModel", DISTILBERT, dim=70, hidden_dim=31, n_heads=5, sinusoidal_pos_embds=True
-    ),
-    "electra": of("ElectraForPreTraining", BERT, embedding_size=13),
-    "electra, as wide": of("ElectraForMaskedLM", BERT, **WIDER, embedding_size=70),
-}
+_TABLE = yaml.safe_load(Path(__file__).with_name("families.yaml").read_text(encoding="utf-8"))
+MODELS = {name: (fields.pop("class"), fields) for name, fields in _TABLE["models"].items()}
+"""By name the class of a model and the fields of its config."""
+YARN, LONG = _TABLE["positions"]["yarn"], _TABLE["positions"]["longrope"]
 
 
 def made(directory, name, dtype=torch.float32):
@@ -270,7 +114,7 @@ def test_rows_and_queries_and_keys_make_the_same_weights(name, tmp_path):
     ours.run_rows([IDS], 4, lambda layer: layer > 0, look)
     for layer, weights in whole.items():
         np.testing.assert_allclose(rows[layer], weights, atol=1e-6)
-    pairs: dict[int, Any] = {}
+    pairs = {}
     ours.run_queries_keys(
         IDS, lambda layer: layer == 2, lambda layer, *both: pairs.update({layer: both})
     )
@@ -326,11 +170,7 @@ def test_what_is_not_described_is_said(name, change, said, tmp_path):
         checkpoint_layout(fields, StoredTensors([tmp_path / "model.safetensors"]).shapes)
 
 
-@pytest.mark.parametrize(
-    "family",
-    one_in(2, FAMILIES),
-    ids=lambda family: family.model_types[0],
-)
+@pytest.mark.parametrize("family", one_in(2, FAMILIES), ids=lambda family: family.model_types[0])
 def test_heads_have_no_part_in_the_weights(family, tmp_path):
     settings = next(
         settings

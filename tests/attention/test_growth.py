@@ -12,7 +12,7 @@ from ..small_models import decoder_config
 
 SMALL = decoder_config(51, 16, 22, (4, 2, 4), context=32, norm_eps=1e-12, initializer_range=0.4)
 
-SIZES: list[dict[str, int]] = [
+SIZES = [
     {},
     {"layers": 5},
     {"d_model": 28},

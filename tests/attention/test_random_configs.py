@@ -2,7 +2,6 @@
 
 import json
 import random
-from typing import Any
 
 import numpy as np
 import pytest
@@ -30,7 +29,7 @@ ROPES = ["default", "linear", "dynamic", "yarn", "longrope", "llama3", "proporti
 
 def rope(draw, dims):
     kind = draw.choice(ROPES)
-    said: dict[str, Any] = {"rope_type": kind, "rope_theta": draw.choice([10000.0, 7.0, 5e5])}
+    said = {"rope_type": kind, "rope_theta": draw.choice([10000.0, 7.0, 5e5])}
     if kind not in ("default", "longrope"):
         said["factor"] = draw.choice([1.0, 2.0, 4])
     if kind in ("yarn", "longrope", "llama3") and draw.random() < 0.8:
@@ -63,7 +62,7 @@ def drawn(draw, model_class):
     settings |= {"bos_token_id": 2, "eos_token_id": 3}
     settings["pad_token_id"] = 1 if config.model_type == "roberta" else 0
     shared = [one for one in (1, 2, 3, 4) if heads % one == 0]
-    values: dict[str, list[Any]] = {
+    values = {
         **dict.fromkeys(("hidden_act", "activation", "activation_function"), ACTIVATIONS),
         **{key: [16, 31] for key in ("intermediate_size", "n_inner", "hidden_dim")},
         **{key: [True, False] for key in ("attention_bias", "mlp_bias", "tie_word_embeddings")},

@@ -4,14 +4,12 @@
 Run with ``python -m pytest tests/benchmarks/bench_diff.py -s -n 0``.
 """
 
-from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 import attnviz
 from attnviz.engine import patchable
@@ -21,7 +19,6 @@ from attnviz.texts import built_in_texts, natural_texts
 from ..inspect.diff.planted import (
     EVERY,
     LAYERS,
-    Tensors,
     changed_model,
     floor_of,
     floor_of_both,
@@ -52,7 +49,7 @@ def training_step(tensors, model, text, rate=3e-4):
     logits = decoder(ids)[0, :-1]
     torch.nn.functional.cross_entropy(logits, ids[0, 1:]).backward()
     torch.optim.Adam(decoder.parameters(), rate).step()
-    trained: Mapping[str, NDArray[np.floating]] = decoder.llama_tensors()
+    trained = decoder.llama_tensors()
     for name in tensors:
         tensors[name] = np.array(trained[name])
 
@@ -105,7 +102,7 @@ def test_a_model_with_itself():
     )
 
 
-PLANTS: dict[str, Callable[[Tensors, int], None]] = {
+PLANTS = {
     "queries permuted": lambda t, at: permute_queries(t, EVERY[at % 24], at),
     "head zeroed": lambda t, at: zero_head(t, EVERY[at % 24]),
     "4-bit noise in a layer": lambda t, at: four_bits(t, at % LAYERS, at),

@@ -14,20 +14,16 @@ scans and ``heads`` above the weights, as allocated and, in brackets, as reserve
 each head a pass with a hook on the output projection, of which every ``--sample``-th is timed.
 """
 
-from __future__ import annotations
-
 import argparse
 import platform
 import time
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from statistics import median
-from typing import Any
 
 import numpy as np
 import timing  # noqa: F401 - the repository is on the path then
 import torch
-from bench_patch import ANSWER, FOIL, patched
 from torch import Tensor
 from transformers import AutoModel, LlamaConfig, LlamaForCausalLM
 
@@ -35,7 +31,8 @@ from attnviz.engine.backend import backend_of
 from attnviz.engine.effects import ScanOptions, Variant
 from attnviz.engine.observer import notes_of_runs
 from attnviz.engine.patchable import patchable_transformers
-from attnviz.engine.scan.on_torch import torch_scan
+from attnviz.engine.patching import Pair, Patch, PatchOptions
+from attnviz.engine.scan.on_torch import torch_patching, torch_scan
 from attnviz.engine.sums_on_gpu import layer_maker
 from attnviz.inspect.patterns.measure import LayerSums
 from attnviz.measures.rows import Conditions, TextFacts
@@ -44,6 +41,9 @@ from attnviz.records import Input, Tokens
 from tests.engine.kernel_cases import MASKS, errors
 
 BEGAN = time.perf_counter()
+ANSWER, FOIL = 11, 13
+"""The tokens whose logits are compared."""
+
 CAUSAL = Conditions("self", causal=True, ranked=True)
 ORDERS = {"patterns": 8, "heads": 0}
 """How many shuffled orders of the tokens a command reads beside the text's own."""
@@ -155,7 +155,7 @@ def error_table(bench):
         f"Largest error of any sum, beside full matrices in float64 ({tokens:,} tokens)",
         *("masks", "float32", "bfloat16", "float16", "computed by"),
     )
-    cases: list[tuple[str, dict[str, Any]]] = [
+    cases = [
         *((mask, {"mask": mask}) for mask in MASKS if mask != "random"),
         ("causal, a key head for each query head", {"shared": 4}),
         ("causal, one key head", {"shared": 1}),
@@ -191,7 +191,7 @@ class Scores:
 
     def __init__(self, text, shuffles):
         self.text = TextFacts(text, text, CAUSAL, shuffles, passing=True)
-        self.layers: dict[int, LayerSums] = {}
+        self.layers = {}
         self._evens = LayerSums(self.text)._evens
 
     def wants(self, kind, layer):
@@ -269,7 +269,7 @@ def loop(bench, model, row, sample, source=None):
     that text, and the difference of two logits is measured at the end.
     """
     projections = [block.self_attn.o_proj for block in model.model.layers]
-    heads, taken = model.config.num_attention_heads, dict[int, Tensor]()
+    heads, taken = model.config.num_attention_heads, {}
     if source is not None:
         hooks = [
             module.register_forward_pre_hook(
@@ -308,6 +308,20 @@ def loop(bench, model, row, sample, source=None):
 
     all_chosen()  # the first passes choose kernels
     return bench.seconds(all_chosen) * len(every) / len(chosen), found
+
+
+def patched(model, prompts):
+    """Return by head the logit difference with its output of the first prompt in the second."""
+    clean, corrupt = (Input.of_ids(ids[0].tolist()) for ids in prompts)
+    opened = patchable_transformers(model, "self", corrupt)
+    options = PatchOptions(metrics=("logit_diff",))
+    patching = torch_patching(opened, [Pair(clean, corrupt)], options)
+    sites = patching.sites("output")
+    patches, found = [Patch((site,)) for site in sites], {}
+    for piece in patching.patch(0, patches, range(len(patches)), ANSWER, FOIL):
+        for at, value in zip(piece.patches, piece.metrics["logit_diff"], strict=True):
+            found[sites[at].layer, sites[at].head] = float(value)
+    return found
 
 
 def interventions(bench):
@@ -381,7 +395,7 @@ def whole_heads(bench, lengths):
             print(f"(not measured: `heads` over {tokens:,} tokens: no time left)", flush=True)
             break
         ids = natural(tokens, 90 if bench.asked.tiny else 20_000).ids
-        text, grown = " ".join(f"w{each}" for each in ids), list[tuple[int, int]]()
+        text, grown = " ".join(f"w{each}" for each in ids), []
 
         def run(text=text, grown=grown):
             grown.append(bench.peak(lambda: attnviz.heads(model, text, reduce="fused")))
@@ -415,7 +429,7 @@ def main():
     lengths = (64, 160, 200) if bench.asked.tiny else (4_096, 16_384, 65_536, 131_072)
     with part("errors"):
         error_table(bench)
-    ratios: Ratios | None = None
+    ratios = None
     with part("ratios"):
         ratios = Ratios(bench, "8B", 2, lengths[-1])
         ratio_table("All sums and scores of every head, as a multiple of the trunk")

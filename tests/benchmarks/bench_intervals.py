@@ -5,12 +5,10 @@ nearly two values as those of heads that do a thing or do not.
 Run with ``python -m pytest tests/benchmarks/bench_intervals.py -s``: two minutes.
 """
 
-from collections.abc import Callable
 from statistics import NormalDist
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from attnviz.measures.bootstrap import LEAST_TEXTS, adjusted_p, bootstrap_interval
 
@@ -20,8 +18,7 @@ TRIALS, DRAWS = 2000, 1000
 STUDENT_T = {2: 12.706, 5: 2.776, 6: 2.571, 7: 2.447, 10: 2.262, 20: 2.093}
 """97.5 % quantiles for so many texts, from a printed table."""
 
-Sample = Callable[[np.random.Generator, tuple[int, int]], NDArray[np.floating]]
-SAMPLES: dict[str, tuple[Sample, float]] = {
+SAMPLES = {
     "normal": (lambda rng, shape: rng.standard_normal(shape), 0.0),
     "exponential": (lambda rng, shape: rng.exponential(1, shape), 1.0),
     "lognormal": (lambda rng, shape: rng.lognormal(0, 1, shape), float(np.exp(0.5))),

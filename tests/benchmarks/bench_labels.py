@@ -79,7 +79,7 @@ def told(title, names, heads, most=0.01):
 
 @pytest.mark.parametrize("causal", [True, False])
 def test_own_attention(causal):
-    names: list[str] = []
+    names = []
     heads = 0
     for seed in range(SEEDS):
         model = OwnAttention(causal=causal, seed=seed)
@@ -97,7 +97,7 @@ def test_own_attention(causal):
 def test_random_models(kind, size, spread):
     import torch
 
-    names: list[str] = []
+    names = []
     heads = 0
     for seed in range(SEEDS):
         model = model_of(kind, size, spread, seed)

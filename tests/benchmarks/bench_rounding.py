@@ -45,7 +45,7 @@ def cases():
 def test_a_model_with_itself(model):
     generator = np.random.default_rng(0)
     every = list(cases())
-    runs, reported, orders, closest = 0, 0, Counter[str](), 0.0
+    runs, reported, orders, closest = 0, 0, Counter(), 0.0
     while runs < 200:
         family, scale, seed = every[runs % len(every)]
         forms = model(family, scale, seed)
@@ -84,7 +84,7 @@ def test_rules_of_one_form_hold_on_another(model, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     generator = np.random.default_rng(1)
     every = list(dict.fromkeys(cases()))
-    runs, kinds, broken = 60, Counter[str](), Counter[str]()
+    runs, kinds, broken = 60, Counter(), Counter()
     for run in range(runs):
         case = ("tiny", 1 + generator.uniform(0, 0.4), run) if run % 2 else every[run // 2]
         forms = model(*case)
@@ -119,7 +119,7 @@ def _kind(rule):
 
 
 def test_emulated_rounding_is_of_the_size_of_real_rounding(model):
-    ratios: dict[str, list[float]] = {"rows": [], "outputs": []}
+    ratios = {"rows": [], "outputs": []}
     for family, scale, seed in dict.fromkeys(cases()):
         forms = model(family, scale, seed)
         if ("float32", "numpy", "auto") not in forms:

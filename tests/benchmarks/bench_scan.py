@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -36,12 +35,6 @@ from attnviz.models.stack_model import StackModel
 from attnviz.models.threads import ask_for, use_threads
 from attnviz.records import Input
 from attnviz.texts import BUILT_IN_TEXT
-
-Seconds: TypeAlias = np.ndarray
-"""Wall time and processor time."""
-
-Found: TypeAlias = dict[Variant, np.ndarray]
-"""(loss delta, KL) of each removal."""
 
 
 @dataclass(frozen=True)
@@ -180,10 +173,10 @@ def clock():
 def compare(case, sample, repeats, *, others):
     """Print one case; each way is timed ``repeats`` times."""
     heads = case.open().heads
-    turns: dict[str, list[Seconds]] = {}
+    turns = {}
     worst = 0.0
     for _ in range(repeats):
-        expected: Found = {}
+        expected = {}
         for name, plain in case.loops.items():
             seconds, expected = loop(case, plain, heads, sample)
             turns.setdefault(name, []).append(seconds)

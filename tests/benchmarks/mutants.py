@@ -173,7 +173,7 @@ def mutants(file):
 
 def choose(count, seed):
     """Draw mutants: one at least of each folder, the rest by the number of a folder's lines."""
-    lines: Counter[Path] = Counter()
+    lines = Counter()
     for file in sorted((ROOT / "attnviz").rglob("*.py")):
         lines[file.parent] += len(file.read_bytes().splitlines())
     draw = random.Random(seed)
@@ -217,7 +217,7 @@ def reach(chosen, words):
         environment |= {"ATTNVIZ_REACHED": str(told), "ATTNVIZ_DURATIONS": str(durations)}
         script = folder / "tests" / "benchmarks" / "suite.py"
         subprocess.run([sys.executable, script, *words], cwd=folder, env=environment)
-        tests: dict[str, list[str]] = defaultdict(list)
+        tests = defaultdict(list)
         for row in dict.fromkeys(told.read_text(encoding="utf-8").splitlines()):
             number_, _, test = row.partition("\t")
             tests[number_].append(test)
@@ -362,7 +362,7 @@ def kill(chosen, known, file, given):
                     lines.write(json.dumps(row) + "\n")
                 print(row["number"], row["file"], row["kind"], row["killer"] or "SURVIVED")
         rest = sorted({row["killer"] for row in rows} & {*known["durations"]})
-        wrong: list[str] = []  # what fails without a fault too; each is asked alone after a failure
+        wrong = []  # what fails without a fault too; each is asked alone after a failure
         plain = Path(folder, "plain")
         copy(plain)
         while rest and (failed := first_failure(plain, rest, 3600)):

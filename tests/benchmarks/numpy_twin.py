@@ -32,4 +32,4 @@ def numpy_twin(model):
         shape, {role: shapes[name] for name, role in roles.items()}, read.predicts
     )
     stack = NumpyStack(shape, by_role(arrays, read.parts))
-    return StackModel(info, stack, lambda: None, sizes=sizes)  # type: ignore[arg-type, return-value]
+    return StackModel(info, stack, lambda: None, sizes=sizes)

@@ -24,8 +24,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FOLDER = "ATTNVIZ_SUITE_FOLDER"
 HEAVY = ("torch", "transformers", "attnviz", "keras", "matplotlib", "textual")
-COSTS = {kind: Counter[str]() for kind in ("tests", "fixtures", "work")}
-_inner: list[float] = []
+COSTS = {kind: Counter() for kind in ("tests", "fixtures", "work")}
+_inner = []
 
 
 def _children_time():
@@ -116,7 +116,7 @@ def main(arguments):
     if "ATTNVIZ_DURATIONS" in os.environ:
         text = json.dumps(COSTS["tests"], indent=0)
         Path(os.environ["ATTNVIZ_DURATIONS"]).write_text(text, encoding="utf-8")
-    folders, files = Counter[str](), Counter[str]()
+    folders, files = Counter(), Counter()
     for test, seconds in COSTS["tests"].items():
         file_name = test.partition("::")[0]
         files[file_name] += seconds

@@ -1,55 +1,19 @@
 """What ``--explain`` says below the screen of every command: fifteen lines, about what is on it."""
 
 import re
+import shutil
+from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
 
 from attnviz.cli.app import COMMANDS
-from attnviz.draw.explanation import LINES, manual_terms
+from attnviz.draw.prose import LINES, manual_terms
 
 from ..conftest import SENTENCE
+from ..first_screens import command_lines
 
-SCREENS: dict[str, tuple[str, ...]] = {
-    "heads": ("heads", SENTENCE),
-    "heads of one head": ("heads", SENTENCE, "--head", "L1H0", "--values"),
-    "heads in pairs": ("heads", SENTENCE, "--pair", "it", "cat"),
-    "heads of a word": ("heads", SENTENCE, "--token", "it"),
-    "heads compared": ("heads", SENTENCE, "--model", "mha", "--compare-mask"),
-    "heads ablated": ("heads", SENTENCE, "--ablate", "L0H0", "--norm-weighted"),
-    "rollout": ("rollout", SENTENCE),
-    "generate": ("generate", SENTENCE, "--tokens", "5"),
-    "why": ("why", SENTENCE),
-    "link": ("link", SENTENCE),
-    "why with inputs": ("why", SENTENCE, "--inputs"),
-    "why with a foil": ("why", "Then Mary saw Tom. Then Mary saw", "--foil", "Mary"),
-    "lens": ("lens", SENTENCE),
-    "patterns": ("patterns",),
-    "patterns of a text": ("patterns", SENTENCE),
-    "patterns watched": ("patterns", "--watch", "induction"),
-    "patch": ("patch",),
-    "ablate": ("ablate", SENTENCE),
-    "ablate over texts": ("ablate",),
-    "path": ("path", "L0H0"),
-    "atlas": ("atlas",),
-    "retrieve": ("retrieve", "--lengths", "128,192", "--haystacks", "2"),
-    "prune": ("prune", "--fraction", "0.2", "--draws", "1"),
-    "diff": ("diff", "tiny", "--dtype-b", "float64"),
-    "check": ("check", "rules.toml"),
-    "params": ("params", "gpt2"),
-    "params of models": ("params", "gpt2", "bert-base"),
-    "params compared": ("params", "--d-model", "64", "--compare", "heads=1,2,4"),
-    "params on cards": ("params", "llama-2-7b", "--gpu", "all"),
-    "head": ("head", "L1H2"),
-    "report": ("report",),
-    "scaling": ("scaling", "--samples", "10"),
-    "scaling of a model": ("scaling", "--from-model"),
-    "verify": ("verify", "--no-keras"),
-    "verify in steps": ("verify", "--no-keras", "--steps"),
-    "verify a model": ("verify", "--model", "tiny"),
-    "sweep": ("sweep", "--heads", "1,2", "--steps", "6", "--seeds", "1", "--d-model", "8"),
-    "train": ("train", "story.txt", "--config", "recipe.toml", "--tokens", "2000", "--out", "m"),
-}
+SCREENS = command_lines("explained")
 
 SECONDS = {"sweep", "train", "check", "diff", "retrieve", "why with inputs", "verify a model"}
 SECONDS |= {"verify", "scaling of a model"}
@@ -59,26 +23,7 @@ WITHOUT = {"align", "explore", "docs", "merge", "use"}
 """Those have no screen of their own to explain, or need a checkpoint."""
 
 STORY = "Once there was a small fox who lived in a small house. The fox had a friend. "
-RECIPE = """
-vocabulary = 270
-[model]
-layers = 2
-heads = 3
-kv_heads = 3
-head_dim = 4
-d_model = 12
-d_ff = 16
-context = 32
-[budget]
-tokens = 2000
-[[phase]]
-length = 13
-batch = 5
-period = [3, 6]
-[validation]
-every = 0.25
-tokens = 200
-"""
+RECIPE = Path(__file__).parents[1] / "recipe.toml"
 
 
 def test_every_command_is_here():
@@ -92,7 +37,7 @@ def test_every_command_is_here():
 def test_fifteen_lines_about_what_is_shown(redrawn, name, tmp_path):
     arguments = SCREENS[name]
     (tmp_path / "story.txt").write_text(STORY * 12)
-    (tmp_path / "recipe.toml").write_text(RECIPE)
+    shutil.copy(RECIPE, tmp_path)
     if name == "check":
         assert redrawn("check", "rules.toml", "--init").code == 0
     for more in (("--no-full",), ("--full",), ("--full", "--ascii")):

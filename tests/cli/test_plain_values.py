@@ -1,7 +1,5 @@
 """Plain values are converted as Typer converts them, which needs pydantic, but without it."""
 
-from typing import Any
-
 import pytest
 import typer
 
@@ -14,7 +12,7 @@ TYPED = ["7", "-1", "+1", "0", "007", "99999999999999999999", "1_000", "1.5", "1
 TYPED += ["x", "tiny", "true", "cpu", "auto", "Viridis", "viridis", "never", "é"]
 
 
-def values(one: Any) -> list[Any]:
+def values(one):
     """What a person may type, and the default; of a parameter that may be repeated, tuples."""
     several = one.multiple or one.nargs == -1
     typed = [*((each,) for each in TYPED), ("7", "x"), ()] if several else TYPED

@@ -1,7 +1,5 @@
 """The worked examples of the page on the design work as they stand, in a copy of the package."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -21,13 +21,12 @@ FOREIGN = ("venv", "pip", "pytest", "torchrun", "sbatch")
 
 
 @cache
-def options() -> set[str]:
+def options():
     """Every option of every command."""
     group = typer.main.get_group(app)
     found = set(OTHERS)
     for name in COMMANDS:
         _, command, _ = group.resolve_command(click.Context(group), [name])
-        assert command is not None
         for parameter in command.params:
             found |= {*parameter.opts, *parameter.secondary_opts}
     return found

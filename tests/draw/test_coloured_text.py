@@ -42,7 +42,6 @@ def test_each_token_has_the_colour_of_its_value(look):
         if abs(values[place]) < 0.015:
             assert back is None
             continue
-        assert back is not None
         assert min(abs(step - expected) for step in back) <= 1.5
     assert shown.cell(y, x - 1) == (None, None)  # the blank before a word is not coloured
 
@@ -108,7 +107,6 @@ def test_few_lines_show_the_largest_values(theme, lines):
     assert all(width(line) <= 60 for line in drawn)
     if lines > (2 if theme.colour else 4):
         said = re.fullmatch(r"  tokens (\d+)[–-](\d+) of 301, the largest", drawn[0])
-        assert said is not None
         words = re.findall(r"word(\d+)", " ".join(text))
         assert [str(int(words[0]) + 1), str(int(words[-1]) + 1)] == [said[1], said[2]]
 
@@ -138,7 +136,6 @@ def test_the_scale_has_a_sample_for_each_tick():
 def test_on_paper_a_token_has_its_ground_and_its_value():
     drawing = text_figure(text_of([math.nan, 1.0, 0.0, *[0.25] * 10]))
     (old,) = (item for item in drawing.items if isinstance(item, Label) and item.content == "Old")
-    assert old.on is not None
     assert old.on.palette == DIVERGING
     cells = [item for item in drawing.items if isinstance(item, Cells)]
     assert len(cells) == 11  # neither what was not measured nor zero

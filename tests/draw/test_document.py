@@ -120,7 +120,7 @@ BARS = doc.Plot(
 PICTURE = doc.Picture(np.full((4, 6, 3), 99, np.uint8), np.eye(2), contour=1.0, mark=(0, 1),
                       box=(0.0, 0.0, 1.0, 0.5), words=[("L1H2", True)],
                       below=[("a remark", False)], alternative=HOSTILE)  # fmt: skip
-PARTS: dict[str, doc.Part] = {
+PARTS = {
     "facts": doc.Facts([("tiny", True), ("6 layers × 4 heads", False)], "model", 7),
     "quote": doc.Quote("text", HOSTILE),
     "note": doc.Note("one text ± decides"),

@@ -2,7 +2,6 @@
 
 import re
 import unicodedata
-from collections.abc import Callable
 from itertools import pairwise, product
 
 import numpy as np
@@ -14,9 +13,6 @@ from attnviz.draw.heatmap import heatmap
 from attnviz.draw.labels import token_labels
 from attnviz.draw.palette import PALETTES
 from attnviz.draw.theme import Theme
-from attnviz.records import HeadsRecord
-
-Reports = Callable[..., HeadsRecord]
 
 ASCII = Theme(colour=False, ascii=True, encoding="ascii")
 TEXTS = {
@@ -52,7 +48,6 @@ def test_every_cell_has_its_colour_and_place(reports, look, step_of, palette, va
     weights, axes, room = report.weights(1, 2), axes_of(report), 80
     screen = look(heatmap(weights, axes, Theme(palette), room, values), room, palette)
     cells = axes.cells(room, values)
-    assert cells is not None
     top, left = (0, 0) if causal else (1, axes.label_width)
     for query in range(len(axes.queries)):
         for x in range(left, room):
@@ -60,7 +55,6 @@ def test_every_cell_has_its_colour_and_place(reports, look, step_of, palette, va
             upper, lower = screen.cell(top + query, x)
             assert upper == lower
             if key < len(axes.keys) and (key <= query or not causal):
-                assert upper is not None
                 assert step_of(weights[query, key]) in upper
             else:
                 assert upper is None
@@ -87,7 +81,6 @@ def test_other_maps_have_words_or_numbers_over_their_columns(reports, look, text
     report = reports(TEXTS[text], causal=False)
     axes = axes_of(report)
     cells = axes.cells(room, values=False)
-    assert cells is not None
     screen = look(heatmap(report.weights(0, 0), axes, Theme(), room), room)
     assert len(screen.rows) == len(axes.queries) + 1
     numbered = cells.header == "numbers"
@@ -169,7 +162,6 @@ def test_what_is_no_number_stays_blank(reports, look):
         block = heatmap(weights, axes, Theme(), 80, values)
         screen = look(block, 80)
         cells = axes.cells(80, values)
-        assert cells is not None
         assert screen.cell(3, axes.label_width + 3 * cells.wide) == (None, None)
         assert screen.cell(3, axes.label_width + 4 * cells.wide) != (None, None)
         assert "nan" not in block.plain
@@ -212,7 +204,6 @@ def test_a_long_map_keeps_its_lines_and_names_their_first_query(long, theme, roo
     *rows, caption = lines_of(heatmap(long.weights(0, 0), axes_of(long), theme, room, lines=lines))
     assert len(rows) <= lines
     said = re.fullmatch(r"downsampled (\d+)[×x] \(max\)", caption)
-    assert said is not None
     step = int(said[1]) * (2 if theme.half_blocks else 1)
     named = [re.search(r"(\d+) w(\d+)$", row) for row in rows]
     numbers = [int(match[1]) for match in named if match and match[1] == match[2]]
@@ -236,7 +227,6 @@ def test_a_long_map_shows_the_largest_weight_of_each_block(reports, look, step_o
                 assert steps is None
             else:
                 part = weights[row * factor :, column * factor :][:factor, :factor]
-                assert steps is not None
                 assert step_of(part.max()) in steps
 
 

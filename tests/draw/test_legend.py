@@ -77,7 +77,6 @@ def test_the_samples_look_like_their_weights(theme):
     for weight, cell in samples:
         step = int(weight_steps(np.array(weight)))
         if theme.colour:
-            assert cell.style is not None
             assert cell.style.bgcolor == theme.cells(step, 2).style.bgcolor
         else:
             assert cell.text == theme.glyph(step) * 2 + " "

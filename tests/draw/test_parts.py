@@ -5,7 +5,7 @@ import pytest
 from rich.cells import cell_len
 
 from attnviz.draw.axes import Axes
-from attnviz.draw.grid import GridCell, GridPart, GridPicture, draw_part
+from attnviz.draw.grid import GridCell, GridPart, draw_part
 from attnviz.draw.heatmap import MapPart, map_part
 from attnviz.draw.maps import Fit, Place
 from attnviz.draw.palette import Tint
@@ -59,7 +59,7 @@ def grid(rows, columns, cursor):
 @pytest.mark.parametrize(("cursor", "lines"), [((0, 3), 40), ((15, 7), 8), ((31, 0), 16)])
 def test_the_row_of_the_cursor_is_drawn_and_clicks_find_its_cells(theme, cursor, lines):
     shown = grid(32, 8, cursor)
-    picture: GridPicture = draw_part(shown, theme, lines, 60, focused=True)
+    picture = draw_part(shown, theme, lines, 60, focused=True)
     assert len(picture.lines) <= lines
     assert all(cell_len(text_of(line)) <= 60 for line in picture.lines)
     found = {

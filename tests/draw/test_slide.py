@@ -4,7 +4,7 @@ import pytest
 
 import attnviz
 from attnviz.draw.drawing import Label
-from attnviz.draw.slide import slide_drawing
+from attnviz.draw.figure import slide_drawing
 
 
 @pytest.fixture(scope="module")

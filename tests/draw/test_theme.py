@@ -70,9 +70,7 @@ def test_half_blocks_show_two_rows_and_merge_equal_neighbours():
     line = Theme().stacked([0, 0, 9, -1, -1], [255, 255, -1, 7, -1])
     assert [segment.text for segment in line] == ["▀▀", "▀", "▄", " "]
     upper = line[0].style
-    assert upper is not None
     assert upper.color is not None
     assert upper.bgcolor is not None
-    assert line[1].style is not None
     assert line[1].style.bgcolor is None
     assert line[3].style is None

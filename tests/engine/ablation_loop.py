@@ -14,62 +14,16 @@ from torch import Tensor
 
 from attnviz.models.model import MaskToken
 
+from .architectures import ARCHITECTURES
+
 MASK = MaskToken(96, "<mask>")
 """Hides a word from the masked models."""
-
-_LLAMA = {"self": "model.layers.{}.self_attn.o_proj"}
-_BERT = {"self": "{prefix}.encoder.layer.{}.attention.output.dense"}
-_BART = {
-    "encoder": "model.encoder.layers.{}.self_attn.out_proj",
-    "decoder": "model.decoder.layers.{}.self_attn.out_proj",
-    "cross": "model.decoder.layers.{}.encoder_attn.out_proj",
-}
-
-PROJECTIONS = {
-    "gpt2": {"self": "transformer.h.{}.attn.c_proj"},
-    "llama": _LLAMA,
-    "mistral": _LLAMA,
-    "qwen2": _LLAMA,
-    "qwen3": _LLAMA,
-    "gemma2": _LLAMA,
-    "gpt_oss": _LLAMA,
-    "deepseek_v3": _LLAMA,
-    "phi": {"self": "model.layers.{}.self_attn.dense"},
-    "gpt_neox": {"self": "gpt_neox.layers.{}.attention.dense"},
-    "cohere": _LLAMA,
-    "olmo2": _LLAMA,
-    "stablelm": _LLAMA,
-    "opt": {"self": "model.decoder.layers.{}.self_attn.out_proj"},
-    "qwen3_next": _LLAMA,
-    "bert": {"self": _BERT["self"].replace("{prefix}", "bert")},
-    "roberta": {"self": _BERT["self"].replace("{prefix}", "roberta")},
-    "electra": {"self": _BERT["self"].replace("{prefix}", "electra")},
-    "albert": {"self": "albert.encoder.albert_layer_groups.0.albert_layers.0.attention.dense"},
-    "distilbert": {"self": "distilbert.transformer.layer.{}.attention.out_lin"},
-    "modernbert": {"self": "model.layers.{}.attn.Wo"},
-    "t5": {
-        "encoder": "encoder.block.{}.layer.0.SelfAttention.o",
-        "decoder": "decoder.block.{}.layer.0.SelfAttention.o",
-        "cross": "decoder.block.{}.layer.1.EncDecAttention.o",
-    },
-    "bart": _BART,
-    "marian": _BART,
-    "gptj": {"self": "transformer.h.{}.attn.out_proj"},
-    "codegen": {"self": "transformer.h.{}.attn.out_proj"},
-    "bloom": {"self": "transformer.h.{}.self_attention.dense"},
-    "falcon": {"self": "transformer.h.{}.self_attention.dense"},
-    "gpt_neo": {"self": "transformer.h.{}.attn.attention.out_proj"},
-    "mpt": {"self": "transformer.blocks.{}.attn.out_proj"},
-    "xglm": {"self": "model.layers.{}.self_attn.out_proj"},
-    "deberta-v2": {"self": _BERT["self"].replace("{prefix}", "deberta")},
-}
+PROJECTIONS = {name: one.output for name, one in ARCHITECTURES.items() if one.output}
 """By architecture and kind of attention the output projection, with a place for the layer."""
 
 
 def heads_of(name, kind, layers):
     """Every (layer, head) of one kind of attention."""
-    from .architectures import ARCHITECTURES
-
     config = ARCHITECTURES[name].config
     names = ("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads")
     heads = next(config[field] for field in (*names, "decoder_attention_heads") if field in config)
@@ -87,7 +41,7 @@ class Clean:
 
 def outputs_without(model, name, kind, heads, pairs, inputs, value=None):
     """Run once with the heads' columns of each projection's input replaced, by zero if None."""
-    places: dict[str, list[tuple[int, int]]] = {}
+    places = {}
     for layer, head in pairs:
         places.setdefault(PROJECTIONS[name][kind].format(layer), []).append((layer, head))
     calls = dict.fromkeys(places, -1)

@@ -45,7 +45,7 @@ def removed(model, call, calls, head, heads):
     The model runs under its eager attention. Fails where another number of calls is seen.
     """
     seen = {"function": 0, "hook": 0}
-    turns: list[str] = []
+    turns = []
 
     def due(way):
         at = seen[way] % calls

@@ -1,7 +1,5 @@
 """Fixtures for capture from transformers models."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -13,7 +11,7 @@ class Recorder:
 
     def __init__(self, wanted=None):
         self.wanted = wanted
-        self.seen: dict[tuple[str, int], torch.Tensor] = {}
+        self.seen = {}
 
     def wants(self, kind, layer):
         return self.wanted is None or (kind, layer) in self.wanted

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
+import yaml
 from torch import Tensor
 
 from .ablation_loop import PROJECTIONS, takes_cache
@@ -45,52 +47,7 @@ def split(heads, part=0, parts=1, by_head=False):
 _LLAMA = "model.layers.{}.self_attn.{}_proj"
 _BERT = "{}.encoder.layer.{{}}.attention.self.{{}}"
 _LETTER = {"query": "q", "key": "k", "value": "v"}
-_BART = {
-    "encoder": "model.encoder.layers.{}.self_attn.{}_proj",
-    "decoder": "model.decoder.layers.{}.self_attn.{}_proj",
-    "cross": "model.decoder.layers.{}.encoder_attn.{}_proj",
-}
-_T5 = {
-    "encoder": "encoder.block.{}.layer.0.SelfAttention.{}",
-    "decoder": "decoder.block.{}.layer.0.SelfAttention.{}",
-    "cross": "decoder.block.{}.layer.1.EncDecAttention.{}",
-}
-_LIKE_LLAMA = (
-    *("llama", "mistral", "qwen2", "qwen3", "gemma2", "gpt_oss", "phi", "stablelm", "cohere"),
-)
-_BY_LETTER = {
-    **dict.fromkeys(_LIKE_LLAMA, _LLAMA),
-    "opt": "model.decoder.layers.{}.self_attn.{}_proj",
-    "distilbert": "distilbert.transformer.layer.{}.attention.{}_lin",
-    "gptj": "transformer.h.{}.attn.{}_proj",
-    "gpt_neo": "transformer.h.{}.attn.attention.{}_proj",
-    "xglm": "model.layers.{}.self_attn.{}_proj",
-}
-_FUSED = {
-    "gpt2": ("transformer.h.{}.attn.c_attn", False),
-    "gpt_neox": ("gpt_neox.layers.{}.attention.query_key_value", True),
-    "modernbert": ("model.layers.{}.attn.Wqkv", False),
-    "mpt": ("transformer.blocks.{}.attn.Wqkv", False),
-    "bloom": ("transformer.h.{}.self_attention.query_key_value", True),
-}
-_FEED_FORWARD = {
-    **dict.fromkeys(
-        (*_LIKE_LLAMA, "olmo2", "deepseek_v3", "qwen3_next", "modernbert"),
-        "model.layers.{}.mlp",
-    ),
-    **dict.fromkeys(("gpt2", "gptj", "codegen", "gpt_neo", "falcon"), "transformer.h.{}.mlp"),
-    "gpt_neox": "gpt_neox.layers.{}.mlp",
-    "opt": "model.decoder.layers.{}.fc2",
-    "xglm": "model.layers.{}.fc2",
-    "bloom": "transformer.h.{}.mlp.dense_4h_to_h",
-    "mpt": "transformer.blocks.{}.ffn.down_proj",
-    "distilbert": "distilbert.transformer.layer.{}.ffn",
-    "bert": "bert.encoder.layer.{}.output.dense",
-    "roberta": "roberta.encoder.layer.{}.output.dense",
-    "electra": "electra.encoder.layer.{}.output.dense",
-    "deberta-v2": "deberta.encoder.layer.{}.output.dense",
-    "albert": "albert.encoder.albert_layer_groups.0.albert_layers.0.ffn_output",
-}
+_TABLE = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 _STACKS = {
     "t5": ("{}.block.{{}}", {"encoder": "layer.1", "other": "layer.2"}, "DenseReluDense"),
     **dict.fromkeys(("bart", "marian"), ("model.{}.layers.{{}}", {}, "fc2")),
@@ -107,20 +64,19 @@ def place_of(name, kind, what, layer, heads):
         return _whole(name, kind, what, layer, call)
     letter = _LETTER[what]
     part = "qkv".index(letter)
-    if name in _FUSED:
-        path, by_head = _FUSED[name]
+    if name in _TABLE["fused"]:
+        path, by_head = _TABLE["fused"][name]
         return Place(path.format(layer), split(heads, part, 3, by_head))
-    if name in _BY_LETTER:
-        return Place(_BY_LETTER[name].format(layer, letter), split(heads))
+    if name in _TABLE["letters"]:
+        return Place(_TABLE["letters"][name].format(layer, letter), split(heads))
     if name in ("bert", "roberta", "electra"):
         return Place(_BERT.format(name).format(layer, what), split(heads))
     if name == "albert":
         group = "albert.encoder.albert_layer_groups.0.albert_layers.0.attention"
         return Place(f"{group}.{what}", split(heads), call=call)
-    if name in ("bart", "marian"):
-        return Place(_BART[kind].format(layer, letter), split(heads))
-    if name == "t5":
-        return Place(_T5[kind].format(layer, letter), split(heads))
+    if name in ("bart", "marian", "t5"):
+        table = _TABLE["stacked"]["t5" if name == "t5" else "bart"]
+        return Place(table[kind].format(layer, letter), split(heads))
     if name == "olmo2":  # its norms run over all heads together
         path = f"model.layers.{layer}.self_attn." + (
             "v_proj" if letter == "v" else f"{letter}_norm"
@@ -141,7 +97,7 @@ def _whole(name, kind, what, layer, call):
         if name == "t5" and kind == "cross":
             block += ".layer.1"
     else:
-        path = _FEED_FORWARD[name].format(layer)
+        path = _TABLE["feed_forward"][name].format(layer)
         block = path
         while not block.rsplit(".", 1)[-1].isdigit():
             block = block.rsplit(".", 1)[0]
@@ -161,9 +117,9 @@ class Put:
 @torch.inference_mode()
 def run(model, name, inputs, puts=(), keep=()):
     """The logits (token, word) in float64, and of each place that is kept (token, head, dim)."""
-    kept: dict[Place, Tensor] = {}
-    calls: dict[str, int] = {}
-    by_path: dict[tuple[str, bool], list] = {}
+    kept = {}
+    calls = {}
+    by_path = {}
     for put in puts:
         by_path.setdefault((put.place.path, put.place.enters), []).append(put)
     for place in keep:

@@ -1,14 +1,10 @@
 """A model that does not fit: its layers wait on disk, and every number stays what it was."""
 
-from __future__ import annotations
-
 import copy
 import io
 import json
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -24,7 +20,7 @@ TEXT = "the cat sat on the mat"
 SMALL = "1kB"
 """Less than the weights of a layer of the tiny Llama."""
 
-QUESTIONS: dict[str, Callable[[Any], Any]] = {
+QUESTIONS = {
     "ablate": lambda model: attnviz.ablate(model, [TEXT]),
     "generate": lambda model: attnviz.generate(model, TEXT, tokens=2),
     "gradient": lambda model: attnviz.ablate(model, [TEXT], method="gradient"),

@@ -6,14 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from attnviz.engine.device_sizes import (
-    TILE_BYTES,
-    DeviceSizes,
-    sizes,
-    sizes_of,
-    sizes_on,
-    widest,
-)
+from attnviz.engine.device_sizes import TILE_BYTES, DeviceSizes, sizes, sizes_of, sizes_on, widest
 
 GIGABYTE = 10**9
 

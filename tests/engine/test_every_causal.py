@@ -1,7 +1,6 @@
 """What is shown of every causal class is the model's own, or it is refused in one line."""
 
 import warnings
-from typing import Any
 
 import numpy as np
 import pytest
@@ -56,7 +55,7 @@ class Rows:
     norms = False
 
     def __init__(self):
-        self.layers: dict[int, np.ndarray] = {}
+        self.layers = {}
 
     def wants(self, kind, layer):
         return True
@@ -110,7 +109,7 @@ def patterns(opened, eager, monkeypatch):
 
 
 def ablate(opened, eager, monkeypatch):
-    scan: Any = open_scan(opened, [Input(TOKENS)])
+    scan = open_scan(opened, [Input(TOKENS)])
     points = scan._runner.model.hook_points.found
     chosen = sorted({0, len(points) // 2, len(points) - 1})
     variants = [Variant(((points[at].layer, points[at].heads - 1),)) for at in chosen]

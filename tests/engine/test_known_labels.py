@@ -35,7 +35,6 @@ def cache(monkeypatch, tmp_path):
 
 def keep(model, labels=LABELS):
     place = label_file(model, "self")
-    assert place is not None
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_bytes(labels_json(place.stem.split("-")[0], "self", labels))
     return place
@@ -46,7 +45,6 @@ def test_what_is_kept_is_read_again(checkpoint, cache):
     assert known_labels(model, "self") is None
     assert keep(model).parent == cache
     found = known_labels(model, "self")
-    assert found is not None
     assert (found.source, found.heads[0, 0]) == ("patterns", KnownLabel("previous", 0.75))
     assert found.heads[1, 2].name is None
 
@@ -73,7 +71,7 @@ def test_weights_are_read_for_labels_only_where_some_may_fit(
     model, kept = load(str(checkpoint("gpt2"))), load(str(checkpoint(other)))
     place = keep(kept)
     place.write_bytes(labels_json(place.stem.split("-")[0], "self", LABELS, kept.info))
-    digests: list[str] = []
+    digests = []
     right = StoredTensors.digest
     monkeypatch.setattr(
         StoredTensors, "digest", lambda self: digests.append(right(self)) or digests[-1]
@@ -98,7 +96,6 @@ def test_a_name_that_is_no_label_never_reaches_a_screen(checkpoint, cache):
     model = load(str(checkpoint("gpt2")))
     keep(model, KnownLabels("patterns", {(0, 0): KnownLabel("\x1b[31mred", 1.0)}))
     found = known_labels(model, "self")
-    assert found is not None
     assert found.heads == {}
 
 
@@ -109,7 +106,6 @@ def test_random_weights_have_none(cache):
 
 def test_the_bundled_model_has_its_card():
     found = known_labels(load("tiny"), "self")
-    assert found is not None
     assert found.source == "card"
     assert [found.heads[1, head].name for head in (0, 2)] == ["induction", "induction"]
 
@@ -169,7 +165,6 @@ def test_a_command_takes_a_label_for_heads(run, command):
 
 def test_the_card_says_what_patterns_finds(run):
     found = known_labels(load("tiny"), "self")
-    assert found is not None
     heads = run("patterns", "--json").document["heads"]
     assert len(found.heads) == len(heads)
     for head in heads:

@@ -4,7 +4,6 @@ from contextlib import contextmanager
 
 import pytest
 import torch
-from torch import Tensor
 
 from attnviz.engine.effects import ScanOptions, Variant
 from attnviz.engine.labels import with_labels
@@ -37,7 +36,7 @@ def labelled(model):
 @contextmanager
 def replaced(model, name, layer, head, heads, values=None):
     """Put other values in the place of a head's output, or zero; yield what stood there."""
-    seen: list[Tensor] = []
+    seen = []
 
     def enter(module, args):
         split = args[0].unflatten(-1, (heads, -1)).clone()
@@ -54,7 +53,7 @@ def replaced(model, name, layer, head, heads, values=None):
 
 def scores(model, places, given=GIVEN):
     """Return the log-probabilities of labels, (place, label)."""
-    found: Tensor = model(torch.tensor([given.ids])).logits[0].double()
+    found = model(torch.tensor([given.ids])).logits[0].double()
     return (found[None] if found.ndim == 1 else found[list(places)]).log_softmax(-1)
 
 

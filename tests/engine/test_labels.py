@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -20,13 +19,13 @@ from attnviz.errors import UnsupportedError, UsageError
 from attnviz.records import Input
 
 from ..small_models import bert_fields, gpt_fields, llama_fields
-from .attribution.attribution_oracle import ROUTES, Recorded, Route, head_written
+from .attribution.attribution_oracle import ROUTES, Recorded, head_written
 
 SEQUENCE, TOKENS = AutoModelForSequenceClassification, AutoModelForTokenClassification
 WORDS = 41
 GIVEN = Input.of_ids([3, 5, 7, 11, 13, 17, 5])
 BERT, LLAMA = bert_fields(21, 37, 31), llama_fields(24, 37, 31, (4, 2, 6))
-MODELS: dict[str, tuple[Any, str, dict[str, Any], int]] = {
+MODELS = {
     "bert": (SEQUENCE, "bert", BERT, 0),
     "roberta": (SEQUENCE, "roberta", BERT, 0),
     "distilbert": (SEQUENCE, "distilbert", {"dim": 21, "n_layers": 2, "n_heads": 3}, 0),
@@ -36,7 +35,7 @@ MODELS: dict[str, tuple[Any, str, dict[str, Any], int]] = {
     "qwen3 tokens": (TOKENS, "qwen3", LLAMA, 6),
 }
 HIDES = "bert.pooler.dense", "bert.pooler.activation", "classifier"
-PLACES: dict[str, Route] = {
+PLACES = {
     "bert": replace(ROUTES["bert"], ending=HIDES),
     "bert tokens": replace(ROUTES["bert"], ending=("classifier",)),
     "gpt2": replace(ROUTES["gpt2"], ending=("transformer.ln_f", "score")),
@@ -62,7 +61,7 @@ def opened(model):
 
 
 def logits(model, place):
-    found: torch.Tensor = model(torch.tensor([GIVEN.ids])).logits[0]
+    found = model(torch.tensor([GIVEN.ids])).logits[0]
     return found if found.ndim == 1 else found[place]
 
 

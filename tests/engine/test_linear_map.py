@@ -1,7 +1,5 @@
 """Linear maps are told by what they compute: packed, scaled, wrapped, and no map at all."""
 
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -53,8 +51,7 @@ class Wrapped(nn.Module):
         return (self.base.weight + self.more.weight).T
 
     def forward(self, x):
-        found: Tensor = self.base(x) + self.more(x)
-        return found
+        return self.base(x) + self.more(x)
 
 
 class Bent(nn.Linear):
@@ -90,7 +87,7 @@ def test_what_is_not_linear_is_refused_by_name():
 
 def test_tokens_that_are_quantised_together_are_refused_by_name():
     torch.manual_seed(0)
-    root: Any = nn.Sequential(nn.Linear(5, 5), Rows(5, 5))
+    root = nn.Sequential(nn.Linear(5, 5), Rows(5, 5))
     root.dtype, root.device = torch.float32, torch.device("cpu")
     require_rows_apart(root)
     assert packed_layers(nn.Sequential(nn.Linear(5, 5))) == ""

@@ -1,7 +1,5 @@
 """Where heads are read, against names that a person looked up; masked outputs, against hooks."""
 
-from typing import Any
-
 import pytest
 import torch
 from torch import nn
@@ -80,7 +78,7 @@ def test_the_difference_is_that_from_the_model_with_its_heads_off(name):
     emptied = small_model(name)
     weight = emptied.get_submodule(pattern.format(last)).weight
     width = weight.shape[axis] // model.info.heads
-    columns: Any = [slice(None), slice(None)]
+    columns = [slice(None), slice(None)]
     columns[axis] = slice(width, 2 * width)
     with torch.no_grad():
         weight[tuple(columns)] = 0

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutput
 
@@ -26,7 +26,7 @@ class _Block(nn.Module):
         query, key, value = self.qkv(x).view(len(x), length, 3, 3, 4).permute(2, 0, 3, 1, 4)
         hidden = torch.ones(length, length, dtype=torch.bool).triu(1)
         weights = (query @ key.mT).masked_fill(hidden, -torch.inf).softmax(-1)
-        mixed: Tensor = (weights @ value).transpose(1, 2).reshape(x.shape)
+        mixed = (weights @ value).transpose(1, 2).reshape(x.shape)
         return x + self.out(mixed)
 
 

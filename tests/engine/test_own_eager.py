@@ -6,8 +6,7 @@ nothing with the engine, and takes another pattern where it is given one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from unittest import mock
 
 import numpy as np
@@ -19,7 +18,6 @@ from transformers import AutoModelForCausalLM, BloomConfig, FalconConfig
 
 from attnviz.engine import projections
 from attnviz.engine.capture import Asked
-from attnviz.engine.observer import Floats
 from attnviz.engine.patchable import patchable_transformers
 from attnviz.engine.patching import Pair, Patch, PatchOptions
 from attnviz.engine.scan.on_torch import torch_patching
@@ -40,7 +38,7 @@ FALCON = {
     "bos_token_id": 1,
     "eos_token_id": 2,
 }
-MADE: dict[str, Callable[[], Any]] = {
+MADE = {
     "bloom": lambda: BloomConfig(
         hidden_size=WIDTH, n_layer=LAYERS, n_head=HEADS, vocab_size=13, pad_token_id=0
     ),
@@ -59,7 +57,7 @@ CASES = [(name, "eager") for name in MADE] + [(name, "sdpa") for name in MADE if
 CLEAN, CORRUPT = (1, 5, 6, 7, 8, 4, 5, 2), (1, 5, 9, 7, 8, 10, 5, 2)
 
 
-NOTHING: Mapping[tuple[int, int], Tensor] = {}
+NOTHING = {}
 
 
 class ByHand(NamedTuple):
@@ -124,7 +122,7 @@ def test_value_norms(name, attention):
     reader = TextReader(prepared(name, model, None, torch.device("cpu")))
     asked = Asked(Input.of_ids(CLEAN), "self", None)
     expected = by_hand(name, CLEAN)
-    norms: Mapping[int, Floats] = reader.norms(asked)
+    norms = reader.norms(asked)
     assert list(norms) == list(range(LAYERS))
     for layer, moved in norms.items():
         np.testing.assert_allclose(moved, expected.norms[layer].numpy(), rtol=2e-4)
@@ -150,7 +148,7 @@ def test_a_pattern_in_the_place_of_another(name, attention):
     clean = by_hand(name, CLEAN).patterns
 
     def expected(patch):
-        put = {(site.layer, _head(site)): clean[site.layer][_head(site)] for site in patch.sites}
+        put = {(site.layer, site.head): clean[site.layer][site.head] for site in patch.sites}
         last = by_hand(name, CORRUPT, put).logits[-1]
         return float(last[ANSWER] - last[FOIL])
 
@@ -158,11 +156,6 @@ def test_a_pattern_in_the_place_of_another(name, attention):
     np.testing.assert_allclose(found, by_loop, atol=5e-4)
     assert np.ptp(by_loop) > 0.01
     assert model.config._attn_implementation == attention
-
-
-def _head(site):
-    assert site.head is not None
-    return site.head
 
 
 def test_alibi_that_two_implementations_read_in_two_ways_is_refused():

@@ -53,7 +53,7 @@ def opened(model, name, kind, **options):
 
 def measured(patching, patches):
     """Each metric as an array in the order of the patches; and the last piece."""
-    found: dict[str, np.ndarray] = {}
+    found = {}
     for piece in patching.patch(0, patches, range(len(patches)), ANSWER, FOIL):
         for name, values in piece.metrics.items():
             found.setdefault(name, np.full(len(patches), np.nan))[list(piece.patches)] = values
@@ -69,9 +69,7 @@ def looped(model, name, kind, patching, direction, patches):
 
     def place(what, layer):
         heads = patching.queries[layer] if what == "output" else counts[what][layer]
-        found = place_of(name, kind, what, layer, heads)
-        assert found is not None
-        return found
+        return place_of(name, kind, what, layer, heads)
 
     places = {key: place(*key) for key in sites if key[0] != "pattern"}
     held = run(model, name, source, keep=list(places.values()))[1]

@@ -5,12 +5,12 @@ import pytest
 import torch
 
 from attnviz.engine.backend import backend_of
-from attnviz.engine.observer import QueriesKeys, products, softmaxed
+from attnviz.engine.observer import products, softmaxed
 from attnviz.errors import UnsupportedError
 from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention
 from attnviz.models.transformers_model import TransformersModel
-from attnviz.records import Kind, ModelInfo, Tokens
+from attnviz.records import ModelInfo, Tokens
 
 from ..small_models import whole_weights
 from .architectures import ARCHITECTURES, eager_attentions, inputs_of, small_model
@@ -43,7 +43,7 @@ def weights_of(found):
 
 
 def handed_over(model, tokens, *layers):
-    found: dict[int, QueriesKeys] = {}
+    found = {}
     backend_of(model).observe_queries_keys(
         tokens,
         lambda layer: not layers or layer in layers,
@@ -54,7 +54,7 @@ def handed_over(model, tokens, *layers):
 
 def random_model(name):
     both = ARCHITECTURES[name].stack == "both"
-    kinds: tuple[Kind, ...] = ("encoder", "decoder", "cross") if both else ("self",)
+    kinds = ("encoder", "decoder", "cross") if both else ("self",)
     info = ModelInfo(name, None, "Some", "float32", 1, 1, 1, 1, "random")
     return TransformersModel(info, small_model(name), None, kinds, None)
 

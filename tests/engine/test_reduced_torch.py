@@ -36,7 +36,7 @@ class Reads:
 
     def __init__(self, sums):
         self.sums = sums
-        self.layers: set[int] | None = None
+        self.layers = None
 
     def wants(self, kind, layer):
         return self.layers is None or layer in self.layers

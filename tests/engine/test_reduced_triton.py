@@ -5,7 +5,6 @@ import subprocess
 import sys
 import threading
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
@@ -48,6 +47,7 @@ def trusted(layers, monkeypatch):
     """Let each test begin as a process does that has refused no kernel."""
     monkeypatch.setattr(layers, "_refused", [])
     monkeypatch.setattr(layers, "_trusted", set())
+    monkeypatch.setattr(layers, "_too_large", set())
 
 
 def case(layers, mask="causal", dtype="float32", **options):
@@ -61,7 +61,7 @@ def case(layers, mask="causal", dtype="float32", **options):
         assert error < (1e-5 if dtype == "float32" else 2e-5), (name, error)
 
 
-QUICK: dict[str, dict[str, Any]] = {
+QUICK = {
     **{mask: {"mask": mask} for mask in MASKS},
     "float16": {"dtype": "float16", "bucket": 17},
     "bfloat16": {"dtype": "bfloat16", "sink": True, "mask": "window"},
@@ -92,12 +92,12 @@ def test_random_layers(layers, seed):
         queries=int(draw.choice([1, 2, 3, 16, 17, 31, 47, 61])),
         heads=heads,
         shared=int(draw.choice([number for number in (1, 2, 3) if heads % number == 0])),
-        dim=int(draw.choice([8, 16, 20, 32, 64, 80])),
+        dim=int(draw.choice([16, 32, 33, 64, 80, 96, 128, 256])),
         bucket=[None, 16, 17, 23, 40][int(draw.integers(5))],
         sink=bool(draw.random() < 0.4),
         cap=float(draw.uniform(1, 5)) if draw.random() < 0.3 else None,
         bias=bool(draw.random() < 0.3),
-        strength=float(draw.choice([0.1, 3.0, 6.0])),
+        strength=float(draw.choice([0.1, 2.0, 4.0])),
         seed=seed,
     )
 
@@ -155,16 +155,16 @@ def test_many_columns_take_several_sweeps(layers, many):
     assert not layers._refused
     for given, wanted in zip(found, expected, strict=True):
         assert given is wanted is None or np.allclose(given, wanted, atol=1e-5, rtol=0)
-    ready = layers.sums_kernels.split_columns(ours._index(columns), 16, 16)
+    ready = layers.split_columns(columns, 16, 16)
     assert len(ready) == {62: 1, 63: 2, 150: 3}[many]
-    assert max(each.parts.shape[1] for each in ready) == 64
+    assert max(parts.shape[1] for parts, _ in ready) == 64
 
 
 def test_columns_that_do_not_fit_are_refused_in_words(layers, monkeypatch):
     ours, _ = small_layer(layers)
-    monkeypatch.setattr(memory, "free_memory", lambda device: 8 * 4 * 29 * 10 - 1)
+    monkeypatch.setattr(memory, "free_memory", lambda device: 8 * 4 * 29 * 11 - 1)
     ours.reduced(np.ones((29, 9)))
-    with pytest.raises(UsageError, match=r"of 4 heads with 10 columns take 9\.28 kB"):
+    with pytest.raises(UsageError, match=r"of 4 heads with 11 columns take 10\.21 kB"):
         ours.reduced(np.ones((29, 10)))
     assert not layers._refused
 
@@ -172,10 +172,10 @@ def test_columns_that_do_not_fit_are_refused_in_words(layers, monkeypatch):
 @pytest.mark.parametrize("kernel", ["sum_rows", "take_single"])
 def test_all_answers_come_from_blocks_where_a_kernel_breaks_later(layers, kernel, monkeypatch):
     ours, blocks = small_layer(layers)
-    notes: list[str] = []
+    notes = []
     monkeypatch.setattr(layers, "note_of_runs", notes.append)
     ours.reduced(np.ones((29, 1)), 16)
-    monkeypatch.setattr(layers.sums_kernels, kernel, None)
+    monkeypatch.setattr(layers, kernel, None)
     hidden, keys = np.arange(29) == 0, np.arange(29)
     if kernel == "sum_rows":
         assert ours.strongest(3, hidden) == blocks.strongest(3, hidden)
@@ -194,7 +194,7 @@ def test_each_kind_of_sums_is_compared_once(layers, monkeypatch):
     monkeypatch.setattr(layers.TritonLayer, "_compare", compare)
     for many in (1, 3, 1, 3):
         small_layer(layers)[0].reduced(np.ones((29, many)))  # a run of its own
-    assert compared == [1, 3]
+    assert compared == [2, 4], "with a column of ones"
 
 
 def test_a_query_that_sees_no_key_has_no_weight(layers):
@@ -208,6 +208,15 @@ def test_a_query_that_sees_no_key_has_no_weight(layers):
         assert sums[:, 23:].all()
 
 
+def test_all_answers_about_small_buckets_come_from_blocks(layers):
+    ours, blocks = small_layer(layers)
+    found, expected = ours.reduced(np.ones((29, 1)), 8), blocks.reduced(np.ones((29, 1)), 8)
+    assert np.array_equal(found.pooled, expected.pooled)
+    keys = np.arange(29)
+    assert np.array_equal(ours.single(keys), blocks.single(keys))
+    assert not layers._refused
+
+
 def test_keys_of_another_type_take_blocks(layers):
     ours, _ = small_layer(layers)
     key = ours._given_key.bfloat16()
@@ -218,18 +227,23 @@ def test_keys_of_another_type_take_blocks(layers):
 
 
 def test_a_tile_that_does_not_fit_makes_room_for_a_smaller_one(layers):
+    tried, tiles = [], [layers.Tile(16, keys, 4, 1) for keys in (128, 64, 32, 16)]
+
     def run(tile):
+        tried.append(tile.keys)
         if tile.keys > 16:
             raise layers._UNFIT[-1]("too many registers")
         return int(tile.keys)
 
-    assert layers._fitting([layers.Tile(16, keys, 4, 1) for keys in (64, 32, 16)], run) == 16
+    ours, _ = small_layer(layers)
+    assert [ours._fitting(tiles, run) for _ in range(2)] == [16, 16]
+    assert tried == [64, 32, 16, 16], "float32 has no room for the first; ptxas refuses a tile once"
 
 
 @pytest.mark.parametrize("fault", ["another sum", "some rows", "another bucket", "no compiler"])
 def test_blocks_take_over_with_a_note(layers, fault, monkeypatch):
     ours, blocks = small_layer(layers)
-    notes: list[str] = []
+    notes = []
     monkeypatch.setattr(layers, "note_of_runs", notes.append)
     own = layers.TritonLayer._of_rows
 
@@ -270,7 +284,7 @@ def test_a_query_that_is_no_number_is_none_in_its_rows_alone(layers):
 
 
 def test_a_slow_first_call_is_mentioned_once(layers, monkeypatch):
-    said: list[str] = []
+    said = []
     watch = Watch()
     monkeypatch.setattr(watch, "aside", said.append)
     monkeypatch.setattr(layers, "_SLOW", 0.01)
@@ -294,8 +308,8 @@ from attnviz.engine.reduced_triton import EQUAL_TILES, TILES
 WHOLE = {"first_ptr", "past_ptr", "sorted_ptr", "begin_ptr", "key_ptr"}
 
 
-def compiled(kernel, number, tile, **fixed):
-    """Compile a kernel for sm_90 without a card. number: the type of queries and keys."""
+def compiled(kernel, number, tile, card, **fixed):
+    """Compile a kernel without a card. number: the type of queries and keys."""
     names = [*kernel.arg_names]
 
     def kind(name):
@@ -312,32 +326,36 @@ def compiled(kernel, number, tile, **fixed):
     whole = {
         (at,): [["tt.divisibility", 16]]
         for at, name in enumerate(names)
-        if name.endswith(("_ptr", "_head", "_step"))
+        if name.endswith(("_ptr", "_head", "_step")) and name not in fixed
     }
     source = ASTSource(kernel, given, values, whole)
-    made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
-    assert made.asm["cubin"] and made.metadata.shared <= 227 * 1024, made.metadata.shared
-    print(kernel.__name__, number, made.metadata.shared)
+    made = triton.compile(source, target=GPUTarget("cuda", card, 32), options=options)
+    most = {80: 163, 86: 99, 90: 227}[card] * 1024
+    assert made.asm["cubin"] and made.metadata.shared <= most, made.metadata.shared
+    print(kernel.__name__, number, card, made.metadata.shared)
 
 
-rows = {
-    "POOL": True, "ALIGNED": True, "FAR": False, "SINK": False, "LEFT": 0, "CAP": False,
-    "BIAS": False, "IN": "ieee", "D": 128, "WIDE": 128, "COLUMNS": 16, "OF_QUERIES": 2,
+plain = {"b_ptr": None, "cap": None, "IN": "ieee", "D": 128, "WIDE": 128}
+rows = plain | {
+    "sink_ptr": None, "far_ptr": None, "ALIGNED": True, "LEFT": 0, "COLUMNS": 16, "OF_QUERIES": 2,
     "QUERIES": TILES[0].queries, "KEYS": TILES[0].keys,
 }
-compiled(kernels.sum_rows, "bf16", TILES[0], **rows)
-every = {"FAR": True, "SINK": True, "LEFT": 1, "CAP": True, "BIAS": True, "ALIGNED": False, "D": 80}
-compiled(kernels.sum_rows, "fp16", TILES[0], **(rows | every))
+compiled(kernels.sum_rows, "bf16", TILES[0], 90, **rows)
+every = rows | {"LEFT": 1, "ALIGNED": False, "D": 80}
+for name in ("sink_ptr", "far_ptr", "b_ptr", "cap"):
+    del every[name]
+compiled(kernels.sum_rows, "fp16", TILES[0], 90, **every)
+compiled(kernels.sum_rows, "bf16", TILES[0], 80, **(rows | {"log_ptr": None, "pool_ptr": None}))
 small = {"QUERIES": TILES[1].queries, "KEYS": TILES[1].keys}
-compiled(kernels.sum_rows, "fp32", TILES[1], **(rows | small | {"IN": "tf32x3"}))
-compiled(kernels.sum_rows, "bf16", TILES[1], **(rows | small | {"D": 256, "WIDE": 256}))
-equal = {"CAP": False, "BIAS": False, "IN": "ieee", "D": 128, "WIDE": 128}
+compiled(kernels.sum_rows, "fp32", TILES[1], 90, **(rows | small | {"IN": "tf32x3"}))
+compiled(kernels.sum_rows, "bf16", TILES[1], 90, **(rows | small | {"D": 256, "WIDE": 256}))
+least = {"QUERIES": TILES[-1].queries, "KEYS": TILES[-1].keys, "D": 256, "WIDE": 256}
+compiled(kernels.sum_rows, "fp32", TILES[-1], 86, **(rows | least | {"IN": "tf32x3"}))
 for number, tile in (("bf16", EQUAL_TILES[0]), ("fp32", EQUAL_TILES[1])):
     size = {"QUERIES": tile.queries, "KEYS": tile.keys}
     precision = {"IN": "tf32x3" if number == "fp32" else "ieee"}
-    compiled(kernels.sum_equal, number, tile, **(equal | size | precision))
-single = {"CAP": True, "BIAS": True, "D": 128, "WIDE": 128, "QUERIES": 32}
-compiled(kernels.take_single, "bf16", EQUAL_TILES[0], **single)
+    compiled(kernels.sum_equal, number, tile, 90, **(plain | size | precision))
+compiled(kernels.take_single, "bf16", EQUAL_TILES[0], 90, D=128, WIDE=128, QUERIES=32)
 '''
 
 
@@ -350,4 +368,4 @@ def test_the_kernels_compile_for_a_card_that_is_not_there(layers, tmp_path, monk
     script.write_text(_COMPILE, encoding="utf-8")
     run = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
-    assert len(run.stdout.splitlines()) == 7
+    assert len(run.stdout.splitlines()) == 9

@@ -30,8 +30,8 @@ class Gathered:
 
     def __init__(self, norms=False):
         self.norms = norms
-        self.rows: dict[tuple[int, str, int], list[np.ndarray]] = {}
-        self.moved: dict[tuple[int, str, int], np.ndarray | None] = {}
+        self.rows = {}
+        self.moved = {}
 
     def wants(self, kind, layer):
         return True
@@ -102,7 +102,7 @@ def test_what_each_value_moves(name, long, monkeypatch):
     model, gathered = opened(name), Gathered(norms=True)
     texts = texts_of(name)
     backend_of(model).observe(gathered, texts, cells=60)
-    seen: dict[int, torch.Tensor] = {}
+    seen = {}
     # The value projection's own output, from a plain run, is the oracle.
     for layer in range(3):
         values, output = _values(name, model.model, layer, texts[0])
@@ -133,7 +133,7 @@ def _values(name, model, layer, text):
     else:
         attention = model.bert.encoder.layer[layer].attention
         module, output = attention.self.value, attention.output.dense.weight
-    caught: list[torch.Tensor] = []
+    caught = []
     hook = module.register_forward_hook(lambda module, args, output: caught.append(output[0]))
     with torch.inference_mode():
         model(torch.tensor([text.ids]))

@@ -12,7 +12,6 @@ LAYERS, HEADS = 5, 7
 
 def chosen(*heads, layers=None, base=0):
     found = choose_heads(layers, heads, LAYERS, HEADS, base)
-    assert found is not None
     return {layer: sorted(kept) for layer, kept in found.items()}
 
 

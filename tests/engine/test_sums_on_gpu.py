@@ -18,7 +18,7 @@ from .test_row_blocks import opened
 @pytest.fixture
 def freed(monkeypatch):
     """A GPU with 3 MB free, of which torch holds 4 GB and uses 1 GB; what is returned to it."""
-    returned: list[str] = []
+    returned = []
     monkeypatch.setattr(sums_on_gpu, "device_of", lambda model: torch.device("cuda"))
     monkeypatch.setattr(memory, "free_memory", lambda device=None: 3_000_000)
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 4 * 2**30)
@@ -73,7 +73,7 @@ def test_sums_of_a_long_text_take_a_fixed_memory(monkeypatch):
 
 
 def test_a_triton_that_cannot_be_imported_leaves_a_note_once(monkeypatch):
-    notes: list[str] = []
+    notes = []
     monkeypatch.setattr(sums_on_gpu, "note_of_runs", notes.append)
     monkeypatch.setattr(sums_on_gpu, "find_spec", lambda name: name)
     monkeypatch.setattr(sums_on_gpu, "import_module", {}.__getitem__)

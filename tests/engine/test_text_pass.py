@@ -30,7 +30,6 @@ def test_losses_are_those_of_float64(tokens, monkeypatch):
 
 def vectors_of(model, **options):
     report = attnviz.heads(str(model), TEXT, vectors=True, **options).first
-    assert report.vectors is not None
     return report.vectors
 
 

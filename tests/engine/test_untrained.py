@@ -6,7 +6,7 @@ import re
 import torch
 
 import attnviz
-from attnviz.engine.untrained import judged
+from attnviz.engine.text_pass import judged
 from attnviz.models.resolve import load
 
 

@@ -1,12 +1,97 @@
-"""Configs as a stranger might send them, as far as ``params`` reads them."""
+"""Small files of a checkpoint as a stranger might send them: one line each, nothing is built."""
 
 import json
 import math
+import time
+from pathlib import Path
 
 import pytest
+import yaml
+
+from attnviz.errors import LoadError
+from attnviz.models.checkpoint_files import read_config
 
 SIZES = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "head_dim")
 NO_SIZES = (0, -1, 10**30, 1.5, math.nan, math.inf, True, "x", [], {"a": 1})
+BUILT = {"model_type": "qwen3_next", "architectures": ["Qwen3NextForCausalLM"]}
+_QUICK = 20.0
+"""Seconds, on a machine with other work; each was a minute or a full memory before."""
+
+
+def changed():
+    """Yield the kind of a checkpoint, its file, the commands, the fields and words of the line."""
+    table = Path(__file__).with_name("configs.yaml").read_text(encoding="utf-8")
+    for part in yaml.safe_load(table):
+        file, asked = part.get("file", "config.json"), part.get("asked", ["heads"])
+        for fields, says in part["rows"]:
+            yield pytest.param(part["of"], file, asked, fields, says, id=f"{part['of']} {fields}")
+
+
+@pytest.mark.parametrize(("kind", "file", "asked", "fields", "says"), [*changed()])
+def test_a_changed_file_is_one_line(kind, file, asked, fields, says, stranger, refused, tmp_path):
+    if kind == "qwen3_next":
+        directory = tmp_path
+        (tmp_path / file).write_text(json.dumps(BUILT | fields))
+    else:
+        directory = stranger(kind, file, **fields)
+    for command in asked:
+        began = time.monotonic()
+        words = ("heads", "the cat", "--model") if command == "heads" else (command, "--json")
+        said = refused(3, *words, str(directory))
+        assert says in said
+        assert "ModelInfo(" not in said
+        assert time.monotonic() - began < _QUICK
+
+
+def test_parameters_that_the_files_name_otherwise(llama, refused):
+    """No name is the same, so only the numbers of both can be compared."""
+    from safetensors.torch import load_file, save_file
+
+    path = llama(intermediate_size=10**6) / "model.safetensors"
+    save_file({f"x.{name}": tensor for name, tensor in load_file(path).items()}, path)
+    said = refused(3, "heads", "the cat", "--model", str(path.parent))
+    assert "that asks for 72,001,908 parameters" in said
+    assert "its files hold 2,268" in said
+
+
+def test_a_size_that_does_not_fit_the_memory_and_a_shape_of_too_many_layers(
+    llama, refused, tmp_path, monkeypatch
+):
+    shape = tmp_path / "shape.toml"
+    shape.write_text(
+        "[config]\nmodel_type = 'gpt2'\narchitectures = ['GPT2LMHeadModel']\nn_layer = 1000000000"
+    )
+    said = refused(3, "heads", "the cat", "--model", str(shape))
+    assert "n_layer = 1,000,000,000: expected at most 2,000" in said
+    monkeypatch.setattr("attnviz.models.memory.free_memory", lambda device: 1000)
+    said = refused(3, "heads", "the cat", "--backend", "torch", "--model", str(llama()))
+    assert "the weights of" in said
+    assert "1.00 kB are free on cpu" in said
+
+
+def test_code_that_a_config_names_is_not_asked_for(llama, run):
+    for named in ({"AutoModel": None}, {"AutoTokenizer": ["x.Y", None]}):
+        assert run("heads", "the cat", "--model", str(llama(auto_map=named))).code == 0
+    for named in ({}, {"AutoModel": None}, {"AutoModel": "x.Y"}):
+        assert run("params", str(llama(auto_map=named)), "--json").document["total"] > 0
+
+
+@pytest.mark.parametrize("command", ["ablate", "patterns"])
+def test_a_forward_pass_that_fails(command, llama, refused, monkeypatch):
+    monkeypatch.delattr("transformers.models.llama.modeling_llama.rotate_half")
+    text = "the cat sat on the mat because the cat sat"
+    said = refused(3, command, text, "--model", str(llama()), "--backend", "torch")
+    assert "LlamaForCausalLM cannot run over this text: " in said
+
+
+@pytest.mark.parametrize("base", [math.nan, 0, -1.0, math.inf, 10**400], ids=str)
+@pytest.mark.parametrize(
+    "place", [lambda b: {"rope_theta": b}, lambda b: {"rope_parameters": {"a": {"rope_theta": b}}}]
+)
+def test_a_rotary_base_is_a_number_above_0(tmp_path, base, place):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", **place(base)}))
+    with pytest.raises(LoadError, match=r"has rope_theta = .*: expected a number above 0"):
+        read_config("m", tmp_path)
 
 
 def test_a_dtype_that_is_none_is_refused_where_no_file_states_it(refused, llama):
@@ -20,26 +105,6 @@ def test_a_dtype_that_is_none_is_refused_where_no_file_states_it(refused, llama)
 def test_a_size_that_is_none_is_refused(refused, llama, field):
     for value in NO_SIZES:
         assert field in refused(3, "params", str(llama(**{field: value})), "--json"), value
-
-
-def test_code_that_a_config_names_is_not_asked_for(run, llama):
-    for value in ({}, {"AutoModel": None}, {"AutoModel": "x.Y"}):
-        assert run("params", str(llama(auto_map=value)), "--json").document["total"] > 0
-
-
-@pytest.mark.parametrize(
-    ("fields", "said"),
-    [
-        ({"num_hidden_layers": 10**9}, "expected at most 2,000"),
-        ({"num_attention_heads": -4}, "num_attention_heads"),
-        ({"hidden_size": 10**18}, "hidden_size"),
-        ({"vocab_size": math.nan}, "vocab_size"),
-    ],
-)
-def test_a_model_that_would_be_built_is_refused_too(refused, tmp_path, fields, said):
-    config = {"model_type": "qwen3_next", "architectures": ["Qwen3NextForCausalLM"], **fields}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    assert said in refused(3, "params", str(tmp_path), "--json")
 
 
 def test_floats_as_transformers_writes_them(run, tmp_path):

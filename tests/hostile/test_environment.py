@@ -113,23 +113,6 @@ def test_a_device_that_is_none(refused, llama, device):
     assert "\x1b" not in said
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ("patterns", SENTENCE, "--model", "DIRECTORY"),
-        ("verify", "--model", "DIRECTORY"),
-        ("train", "t.txt", "--out", "trained"),
-        ("sweep", "--heads", "1,2"),
-    ],
-    ids=lambda command: command[0],
-)
-def test_every_command_refuses_it(refused, llama, tmp_path, command):
-    (tmp_path / "t.txt").write_text("the cat sat on the mat\n" * 50)
-    told = [str(llama()) if word == "DIRECTORY" else word for word in command]
-    said = refused(2, *told, "--device", "cpu:3")
-    assert "no device 'cpu:3' here: expected cpu" in said
-
-
 @pytest.mark.skipif(not FULL.exists(), reason="no full device here")
 @pytest.mark.parametrize(
     ("words", "buffered"),

@@ -3,11 +3,10 @@
 import json
 import shutil
 from functools import partial
-from typing import Any
 
 import pytest
 
-ASKED: list[dict[str, Any]] = [
+ASKED = [
     {"repetition_penalty": 0},
     {"decoder_start_token_id": 10**9},
     {"decoder_start_token_id": None},

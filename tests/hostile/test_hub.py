@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,8 +21,7 @@ def ask(hub, tmp_path):
 
     def call(script=stand_in_hub.FIND, **env):
         asked = {"HF_HOME": str(tmp_path / "home"), "HF_ENDPOINT": hub.endpoint} | env
-        answer: dict[str, Any] = stand_in_hub.ask(script, "some/llama", asked)
-        return answer
+        return stand_in_hub.ask(script, "some/llama", asked)
 
     return call
 

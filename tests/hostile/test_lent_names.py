@@ -78,7 +78,6 @@ def test_a_forged_file_of_labels_counts_as_none(copied, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     model = load(str(copied))
     place = label_file(model, "self")
-    assert place is not None
     place.parent.mkdir(parents=True)
     known = KnownLabels("patterns", {(0, 0): KnownLabel("previous", 0.5)})
     content = labels_json(place.stem.split("-")[0], "self", known).decode()

@@ -3,14 +3,10 @@
 import json
 import os
 import struct
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from ..terminals import POSIX
-
-Asked = Callable[..., Any]
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ PLACES = (
 )
 ADVICE = "try --dtype float32"
 
-COMMANDS: dict[str, tuple[str, ...]] = {
+COMMANDS = {
     "heads": ("heads", TEXT),
     "patterns": ("patterns", TEXT),
     "rollout": ("rollout", TEXT),

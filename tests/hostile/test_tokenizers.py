@@ -3,7 +3,6 @@
 import json
 import os
 import time
-from typing import Any
 
 import pytest
 
@@ -69,7 +68,7 @@ def test_a_panic(command, tokenizer, refused, capfd):
 def test_unknown_words_without_a_token_and_texts_that_grow_without_end(command, tokenizer, refused):
     file = tokenizer({}) / "tokenizer.json"
     before = file.read_text()
-    missing: dict[str, Any] = {"unk_token": "<none>"}
+    missing = {"unk_token": "<none>"}
     if ON_A_MODEL.index(command) % 2:
         missing = {"vocab": {"the": 0, "cat": 1}}
     said = refused(3, *asked(command, "the zebra sat on it", tokenizer({}, **missing)))

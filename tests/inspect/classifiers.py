@@ -34,5 +34,4 @@ def own_logits(place, ids):
 
     model = BertForSequenceClassification.from_pretrained(place).eval()
     with torch.no_grad():
-        found: torch.Tensor = model(torch.tensor([ids])).logits[0].double()
-    return found
+        return model(torch.tensor([ids])).logits[0].double()

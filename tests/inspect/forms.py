@@ -4,7 +4,6 @@ import json
 import shutil
 from copy import deepcopy
 from pathlib import Path
-from typing import Any
 
 import attnviz
 from attnviz.errors import UnsupportedError
@@ -17,7 +16,7 @@ TINY = Path(attnviz.__file__).parent / "data" / "tiny"
 VOCABULARY = json.loads((TINY / "config.json").read_text(encoding="utf-8"))["vocab_size"]
 LLAMA = llama_fields(48, 96, 256, (4, 2, 12), 3)
 BERT = bert_fields(48, 96, 256, 4, 3)
-FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
+FAMILIES = {
     "llama": ("LlamaForCausalLM", "LlamaConfig", LLAMA),
     "mistral": ("MistralForCausalLM", "MistralConfig", {**LLAMA, "sliding_window": 8}),
     "qwen3": ("Qwen3ForCausalLM", "Qwen3Config", LLAMA),
@@ -30,10 +29,8 @@ FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "roberta": ("RobertaForMaskedLM", "RobertaConfig", {**BERT, "pad_token_id": 1}),
 }
 STORED = ("float32", "float16", "bfloat16")
-Form = tuple[str, str, str]
-"""How a model is stored, what runs it, and in which numbers."""
 
-FORMS: list[Form] = [
+FORMS = [
     *((stored, "numpy", "auto") for stored in STORED),
     *((stored, "torch", dtype) for stored in STORED for dtype in STORED),
 ]
@@ -83,6 +80,6 @@ def _runs(directory, form):
 
 def loaded(directory, form):
     """Return a model in one of its forms."""
-    backend: Any = form[1]
+    backend = form[1]
     tokens = 1 if backend == "numpy" else None
     return load(directory, LoadOptions(backend=backend, dtype=form[2], work=Work(tokens)))

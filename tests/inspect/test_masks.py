@@ -154,7 +154,7 @@ def test_delimiters_are_several_tokens(seed, place, label):
     (head,) = (each for each in report.heads if (each.layer, each.head) == place)
     assert head.strength["delimiter"] > report.thresholds["delimiter"]
     assert head.label == label
-    gained: dict[int, float] = {}
+    gained = {}
     for text in natural_texts():
         tokens = model.encode(text)
         weights = capture(model, tokens, kind=model.kinds[0]).layers[place[0]].weights[place[1]]

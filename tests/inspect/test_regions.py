@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-from typing import Any
 
 import numpy as np
 import pytest
@@ -66,7 +65,6 @@ def test_nothing_is_said_of_regions_without_any(run):
 
 @pytest.mark.parametrize("command", ["heads", "generate", "pair", "chosen"])
 def test_first_screens_fit(chat_model, command):
-    report: Any
     if command == "heads":
         report = attnviz.heads(chat_model, chat=[*CHAT])
     elif command == "generate":

@@ -3,10 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from transformers.models.whisper.generation_whisper import (
-    _dynamic_time_warping,
-    _median_filter,
-)
+from transformers.models.whisper.generation_whisper import _dynamic_time_warping, _median_filter
 
 from attnviz.measures.alignment import aligned, standardised
 

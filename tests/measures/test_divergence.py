@@ -6,8 +6,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from attnviz.measures.assignment import cheapest_pairs
-from attnviz.measures.divergence import cosine, js_divergence, kl_divergence
+from attnviz.measures.divergence import cheapest_pairs, cosine, js_divergence, kl_divergence
 
 RNG = np.random.default_rng(5)
 

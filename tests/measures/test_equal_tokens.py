@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ SIZES = [(1, 2), (2, 1), (9, 3), (70, 12), (80, 2)]
 
 def looped(weights, block, after):
     """The weight on equal tokens by (order, row), of the rows that see one."""
-    found = dict[tuple[int, int], float]()
+    found = {}
     for order, ids in enumerate(block.text.orders.tolist()):
         for row, query in enumerate(block.queries.tolist()):
             for equal in range(query):
@@ -64,7 +63,7 @@ def test_many_pairs_are_a_product_with_a_mask(monkeypatch):
     ids = draw.integers(0, 4, 40).tolist()
     tokens = Tokens((*ids,), (*map(str, ids),), (False,) * 40)
     weights = draw.random((3, 40, 40)) * np.tri(40)
-    found = list[Any]()
+    found = []
     for most in (10**6, 0):
         monkeypatch.setattr(equal_tokens, "_MOST", most)
         text = TextFacts(tokens, tokens, Conditions("self", True), shuffles=3)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import attnviz
 from attnviz.measures.registry import MEASURES
 from attnviz.measures.rows import EQUAL_FORMULAS, FORMULAS
-from attnviz.measures.uniform import uniform_weights
+from attnviz.measures.sinks import uniform_weights
 
 from ..made_records import measured
 

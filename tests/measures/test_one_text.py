@@ -2,15 +2,19 @@
 
 import math
 from dataclasses import replace
+from statistics import NormalDist
 
 import numpy as np
 import pytest
 
+from attnviz.measures.bootstrap import share_interval, student_interval, student_t
 from attnviz.measures.labels import KnownLabel, KnownLabels
-from attnviz.measures.one_text import head_scores, notable_heads
+from attnviz.measures.one_text import FEWEST_EVENTS, head_scores, notable_heads
+from attnviz.measures.one_text import evidence as evidence_of
 from attnviz.measures.registry import OF_ONE_TEXT, label_named
-from attnviz.measures.uniform import uniform_weights
-from attnviz.records import HeadLabel, HeadScores
+from attnviz.measures.rows import Conditions, TextFacts
+from attnviz.measures.sinks import uniform_weights, visible_keys
+from attnviz.records import AttentionRecord, HeadLabel, HeadScores, LayerWeights, ModelInfo, Tokens
 
 N = 7
 
@@ -194,3 +198,219 @@ def test_notable_heads_weigh_the_gain_and_are_no_more_than_there_are():
     assert notable_heads(heads, 1) == ((0, 1),)
     assert notable_heads([_entry(0, "first", 0.5)], 3) == ((0, 0),)
     assert notable_heads([], 3) == ()
+
+
+SENTENCES = (
+    "the cat sat on the mat because it was tired",
+    "When Mary and John went to the shop , John gave a drink to Mary",
+    "the trophy does not fit in the suitcase because the suitcase is too small",
+    "the cat sat on the mat and the dog sat on the rug and the bird sat on the branch",
+    "one two three four five six seven eight nine ten one two three four five six seven eight nine",
+)
+IDS = (0, *(3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2, 3, 8, 4, 6, 2, 6, 4, 3), 0)
+
+
+def facts(ids, causal):
+    """Id 0 is a special token."""
+    tokens = Tokens(tuple(ids), ("a",) * len(ids), tuple(number == 0 for number in ids))
+    return TextFacts(tokens, tokens, Conditions("self", causal))
+
+
+def evidence(text, weights):
+    """Of attention that is causal, or sees everything."""
+    return evidence_of(text, weights, visible_keys(*weights.shape[1:], text.attention.causal))
+
+
+def random_rows(count, causal, seed):
+    weights = np.random.default_rng(seed).dirichlet(np.full(count, 0.2), count)
+    weights = np.tril(weights) + 1e-9 * np.tri(count) if causal else weights
+    return weights / weights.sum(-1, keepdims=True)
+
+
+def known_mean(values):
+    known = [value for value in values if value is not None]
+    return sum(known) / max(len(known), 1)
+
+
+def by_loops(name, ids, weights, causal):
+    """Number of events, mean score, mean control: what the definitions say, cell by cell."""
+    count = len(ids)
+
+    def sees(query, key):
+        return bool(ids[query] and ids[key]) and (not causal or key <= query)
+
+    if name in ("duplicate", "induction"):
+        behind = int(name == "induction")
+
+        def mass(query, token):
+            keys = [
+                key
+                for key in range(behind, query)
+                if ids[key - behind] == token and ids[key] and ids[key - behind]
+            ]
+            return sum(weights[query, key] for key in keys) if keys else None
+
+        last = {token: place for place, token in enumerate(ids) if token}
+        events = [token for token, place in last.items() if mass(place, token) is not None]
+        scores = [mass(last[token], token) for token in events]
+        controls = []
+        for token in events:
+            others = [mass(last[other], token) for other in events if other != token]
+            controls.append(known_mean(others))
+        return len(events), np.mean(scores), np.mean(controls)
+    if name == "local":
+
+        def around(query, token):
+            """The weight on what ``token`` sees around itself; None if ``query`` sees less."""
+            keys = [key for key in range(count) if abs(key - token) <= 2 and sees(token, key)]
+            if all(sees(query, key) for key in keys):
+                return sum(weights[query, key] for key in keys)
+            return None
+
+        last = {token: place for place, token in enumerate(ids) if token}
+        far = [key for key in range(count) if ids[key]]
+        events = [at for at in last.values() if any(sees(at, k) for k in far if abs(at - k) > 2)]
+        scores = [around(place, place) for place in events]
+        controls = []
+        for place in events:
+            others = [around(other, place) for other in events if other != place]
+            controls.append(known_mean(others))
+        return len(events), np.mean(scores), np.mean(controls)
+    offset = {"previous": -1, "self": 0, "next": 1}[name]
+    seen, scores, controls = set(), [], []
+    for query in range(int(causal), count):
+        key = query + offset
+        if not 0 <= key < count or not (ids[query] and ids[key]):
+            continue
+        if (ids[key], ids[query]) in seen:
+            continue
+        seen.add((ids[key], ids[query]))
+        scores.append(weights[query, key])
+        others = [weights[each, key] for each in range(count) if each != query and sees(each, key)]
+        controls.append(np.mean(others) if others else 0.0)
+    return len(scores), np.mean(scores), np.mean(controls)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("name", ["previous", "self", "next", "duplicate", "induction", "local"])
+def test_events_scores_and_controls_are_those_of_the_definitions(name, causal):
+    maps = np.stack([random_rows(len(IDS), causal, seed) for seed in range(3)])
+    found = evidence(facts(IDS, causal), maps)
+    assert (name in found) == (name != ("next" if causal else "induction"))
+    if name in found:
+        one = found[name]
+        for head in range(3):
+            told = (one.events, one.score[head], one.control[head])
+            assert told == pytest.approx(by_loops(name, IDS, maps[head], causal))
+
+
+def exact_tail(chances, hits):
+    """The chance of at least ``hits`` independent events, by multiplying polynomials."""
+    terms = np.ones(1)
+    for chance in chances:
+        terms = np.convolve(terms, [1 - chance, chance])
+    return float(terms[hits:].sum())
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("count", [12, 20, 60])
+def test_the_tail_of_peaked_rows_is_that_of_independent_draws(causal, count):
+    """A row with all weight on one key hits by chance with one over the keys that it sees."""
+    ids = range(1, count + 1)
+    queries = range(1, count)
+    chances = [1 / (query + 1 if causal else count) for query in queries]
+    for hits in range(1, count):
+        weights = np.zeros((1, count, count))
+        weights[0, :, 0] = 1
+        for query in range(count - 1, count - 1 - hits, -1):  # 0 is the key before the first query
+            weights[0, query] = np.eye(count)[query - 1]
+        true = exact_tail(chances, hits + (hits < count - 1))  # the row of query 1 hits key 0
+        deviation = evidence(facts(ids, causal), weights)["previous"].deviations[0]
+        if 1e-7 < true < 0.02:
+            ratio = NormalDist().cdf(-deviation) / true
+            assert 0.5 < ratio < 15
+            assert ratio > 0.8 or true > 1e-4  # where names are decided it is rather too careful
+
+
+def named(record):
+    return sum(entry.label.is_finding for entry in head_scores(record))
+
+
+def as_checkpoint(ids, maps, causal):
+    """Weights of which nobody says that they were drawn."""
+    heads = len(maps)
+    info = ModelInfo("made", None, "None", "float32", 1, heads, heads, 8, weights="checkpoint")
+    tokens = facts(ids, causal).queries
+    layer = LayerWeights(0, tuple(range(heads)), maps)
+    return AttentionRecord(info, "self", causal, tokens, tokens, (layer,))
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("peak", [3.0, 30.0])
+def test_peaked_random_attention_gets_no_names(causal, peak):
+    """Random queries and keys of tokens, whose products are made as large as you please."""
+    rng = np.random.default_rng(int(peak))
+    found = heads = 0
+    for sentence in SENTENCES:
+        words = sentence.split()
+        ids = [words.index(word) + 1 for word in words]
+        count = len(ids)
+        for _ in range(10):
+            width = 16
+            content = (
+                rng.standard_normal((40, width))[ids] + rng.standard_normal((count, width)) / 2
+            )
+            queries, keys = (rng.standard_normal((12, width, 8)) for _ in range(2))
+            scores = (content @ queries) @ (content @ keys).transpose(0, 2, 1)
+            scores *= peak / scores.std()
+            scores[:, np.triu_indices(count, 1)[0], np.triu_indices(count, 1)[1]] -= 1e9 * causal
+            weights = np.exp(scores - scores.max(-1, keepdims=True))
+            weights /= weights.sum(-1, keepdims=True)
+            found += named(as_checkpoint(ids, weights, causal))
+            heads += 12
+    assert found <= heads / 100
+
+
+def test_what_is_no_evidence():
+    for count in (1, 2, 7):
+        assert evidence(facts(range(1, count + 1), True), np.eye(count)[None]) == {}
+    found = evidence(facts(range(1, 10), True), np.eye(9)[None])
+    assert found["self"].events == FEWEST_EVENTS
+    found = evidence(facts(range(1, 401), True), np.eye(400)[None])
+    assert (found["self"].events, found["self"].score[0]) == (256, 1)
+    assert found["self"].control[0] == 0
+    assert found["self"].deviations[0] > 20
+    ids = [0, *range(1, 11), 0]
+    assert evidence(facts(ids, False), np.eye(12)[None])["previous"].events == 9
+    uniform = np.tri(30) / np.tri(30).sum(-1, keepdims=True)
+    for one in evidence(facts(range(1, 31), True), uniform[None].astype(np.float32)).values():
+        assert abs(one.deviations[0]) < 1.5
+
+
+def test_a_random_model_is_never_asked():
+    record = as_checkpoint(range(1, 21), np.eye(20)[None].repeat(2, 0), True)
+    assert named(record) == 2
+    assert named(replace(record, model=replace(record.model, weights="random", seed=1))) == 0
+
+
+# Intervals -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("freedom", "quantile"),
+    [(1, 12.706), (2, 4.303), (9, 2.262), (10, 2.228), (11, 2.201), (29, 2.045), (120, 1.980)],
+)
+def test_quantiles_are_those_of_a_printed_table(freedom, quantile):
+    assert student_t(freedom) == pytest.approx(quantile, abs=1.5e-3)
+
+
+def test_intervals_of_a_mean_and_of_a_share():
+    # Of 1, 2 and 3 tenths: ± 4.303 · .1 / √3.
+    low, high = student_interval([0.1, 0.2, 0.3]) or (math.nan, math.nan)
+    assert (low, high) == pytest.approx((0.2 - 0.24843, 0.2 + 0.24843), abs=1e-4)
+    assert student_interval([0.5]) is None
+    assert student_interval([1.0, 1.0]) == (1.0, 1.0)
+    # Agresti & Coull 1998: of 10 of 10 Wilson's interval is [.722, 1]; of 9 of 10 [.596, .982].
+    assert share_interval(1.0, 10) == pytest.approx((0.722, 1.0), abs=1e-3)
+    assert share_interval(0.9, 10) == pytest.approx((0.596, 0.982), abs=1e-3)
+    assert share_interval(0.5, 0) is None

@@ -70,7 +70,6 @@ def by_loop(head, regions, sink, causal, one, other):
 def test_shares_are_those_of_the_definition(regions, causal, special, seed):
     weights = drawn(seed, len(regions), causal)
     found = region_shares(record(weights, told(regions, [*special]), causal))
-    assert found is not None
     sink = special | ({0} if causal else set())
     arrays = (found.share, found.uniform, found.on_sink, found.above)
     for at, (layer, head) in enumerate(found.heads):
@@ -85,7 +84,6 @@ def test_values_known_by_hand():
     """Uniform causal attention over a a b b: its share is uniform, and nothing stands above."""
     even = np.tri(4) / np.arange(1, 5)[:, None]
     found = region_shares(record(even[None, None], told(["a", "a", "b", "b"]), True))
-    assert found is not None
     assert dict(found.queries) == {"a": 2, "b": 2}
     np.testing.assert_allclose(found.share[0], [[1, 0], [(2 / 3 + 1 / 2) / 2, (1 / 3 + 1 / 2) / 2]])
     np.testing.assert_allclose(found.share, found.uniform)
@@ -103,7 +101,6 @@ def test_blocks_of_rows_give_the_shares_of_the_whole(rows):
     for start in range(0, 41, rows):
         end = min(start + rows, 41)
         sums.add(weights[:, start:end, :end], start, np.tri(41, dtype=bool)[start:end, :end])
-    assert whole is not None
     found = shares(tokens, tokens, {(0, (0, 1, 2)): sums.sums()})
     for name in ("share", "uniform", "on_sink", "above"):
         np.testing.assert_allclose(getattr(found, name), getattr(whole, name), atol=1e-12)
@@ -118,7 +115,6 @@ def test_a_window_hides_keys_from_uniform_attention_too():
     info = record(weights[None], tokens, True)
     layer = LayerWeights(0, (0,), weights, near)
     found = region_shares(replace(info, layers=(layer,)))
-    assert found is not None
     np.testing.assert_allclose(found.uniform, found.share)
     np.testing.assert_allclose(found.share[0, 1], [0.5 / 4, 3.5 / 4])
 
@@ -133,7 +129,6 @@ def test_only_attention_beyond_the_sink_is_clear():
         weights[0, i, : i + 1] = [0.8, *[0] * 7, *own]
         weights[1, i, : i + 1] = [0, *[0.8 / 7] * 7, *own]
     found = region_shares(record(weights[None], told(regions), True))
-    assert found is not None
     np.testing.assert_allclose(found.share[:, 1, 0], 0.8)
     np.testing.assert_allclose(found.on_sink[:, 1, 0], [0.8, 0])
     assert found.clear[:, 1, 0].tolist() == [False, True]
@@ -146,14 +141,12 @@ def test_few_queries_and_random_attention_claim_nothing():
     weights[..., 8:, :] = 0
     weights[..., 8:, 3] = 1
     found = region_shares(record(weights, told(["a"] * 8 + ["b"] * 4), True))
-    assert found is not None
     assert found.share[0, 1, 0] == 1
     assert not found.clear.any()
     # Peaked rows drawn alone, over regions of ten tokens: one text of a hundred may be clear.
     regions, clear = [NAMES[at // 10 % 3] for at in range(60)], 0
     for seed in range(60):
         found = region_shares(record(drawn(seed, 60, True, (3, 4)), told(regions), True))
-        assert found is not None
         clear += bool(found.clear.any())
     assert clear <= 2
 

@@ -77,8 +77,7 @@ def test_a_mark_is_what_followed_where_no_word_did():
 
 
 @pytest.mark.parametrize(
-    ("words", "label", "query", "key"),
-    [(GHOST, "coreference", 5, 2), (KEYS, "subject", 7, 2)],
+    ("words", "label", "query", "key"), [(GHOST, "coreference", 5, 2), (KEYS, "subject", 7, 2)]
 )
 def test_a_labelled_head_does_what_its_label_says(words, label, query, key):
     _, found = tellings_of(words, [(query, key), (3, 2)], known(label))

@@ -78,8 +78,8 @@ def test_words_of_bytes():
 @given(st.lists(st.text("ab한", min_size=1, max_size=3), min_size=1, max_size=5), st.data())
 def test_however_a_word_is_cut_it_is_found(words, data):
     """Cut each word anywhere, even inside a character: a word of the text is where it was put."""
-    texts: list[str] = []
-    places: dict[str, list[range]] = {}
+    texts = []
+    places = {}
     for word in words:
         start = len(texts)
         if data.draw(st.booleans()):
@@ -107,7 +107,6 @@ def test_a_word_is_found_whether_its_letters_are_composed_or_not():
 @pytest.mark.parametrize("typed", ["cat (3)", "“cat” (3)", "cat#3", "cat:2", "3", "-1", "CAT (3)"])
 def test_a_token_is_typed_as_screens_show_it(typed):
     word = find_in(tokens("<s>", " cat", " and", " cat"), typed)
-    assert word is not None
     assert word.span == range(3, 4)
 
 
@@ -118,5 +117,4 @@ def test_a_number_that_is_not_of_the_word_finds_nothing(typed):
 
 def test_a_sign_of_the_text_is_no_number():
     found = find_in(tokens("f", " (", "1", ")", " c#4"), "c#4")
-    assert found is not None
     assert found.span == range(4, 5)

@@ -2,7 +2,6 @@
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -18,7 +17,7 @@ from ..small_models import (
     word_tokenizer,
 )
 
-CONFIGS: dict[str, tuple[str, str, dict[str, Any]]] = {
+CONFIGS = {
     **TINY,
     "bert": ("BertForMaskedLM", "BertConfig", bert_fields(6, 5, 11)),
     "roberta": ("RobertaForMaskedLM", "RobertaConfig", bert_fields(6, 5, 13) | {"pad_token_id": 1}),
@@ -45,7 +44,7 @@ def save_checkpoint(kind, directory, model_class=None):
 
 @pytest.fixture(scope="session")
 def _checkpoints(tmp_path_factory):
-    made: dict[tuple[str, str | None], Path] = {}
+    made = {}
 
     def get(kind, model_class):
         key = (kind, model_class)

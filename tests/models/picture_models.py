@@ -1,9 +1,11 @@
 """Tiny vision-language models of each family with random weights, and their processors."""
 
 import sys
+from pathlib import Path
 
 import torch
 import transformers
+import yaml
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 from transformers.models.idefics3.processing_idefics3 import Idefics3Processor
@@ -50,14 +52,6 @@ def tokenizer():
     )
 
 
-TEXT = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 4, "head_dim": 4}
-TEXT |= {"num_key_value_heads": 2, "vocab_size": 100, "pad_token_id": 0, "bos_token_id": 1}
-TEXT |= {"eos_token_id": 2, "max_position_embeddings": 4096}
-TOWER = {"hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 8, "patch_size": 4}
-TOWER |= {"image_size": 16}
-QWEN_TOWER = {"hidden_size": 16, "embed_dim": 16, "num_heads": 2, "intermediate_size": 8}
-QWEN_TOWER |= {"patch_size": 4, "spatial_merge_size": 2, "out_hidden_size": 16, "depth": 0}
-ROPE = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [1, 1, 0]}
 SIDE = {"height": 16, "width": 16}
 
 
@@ -138,83 +132,16 @@ def _pixtral_unmerged():
     return images, make, extra | {"spatial_merge_size": 1}
 
 
-CLIP = {"model_type": "clip_vision_model", **TOWER, "projection_dim": 8}
-SIGLIP = {"model_type": "siglip_vision_model", **TOWER, "vision_use_head": False}
-LLAMA = {"model_type": "llama", **TEXT}
-QWEN_TEXT = {**TEXT, "rope_parameters": ROPE, "rope_scaling": ROPE}
-FAMILIES = {  # the config's class, settings, the tower, the text, and what makes the processor
-    "llava": ("Llava", {"vision_feature_layer": -1}, CLIP, LLAMA, _llava),
-    "llava_next": (
-        "LlavaNext",
-        {"vision_feature_layer": -1, "image_grid_pinpoints": _llava_next()[0].image_grid_pinpoints},
-        CLIP,
-        LLAMA,
-        _llava_next,
-    ),
-    "llava_onevision": (
-        "LlavaOnevision",
-        {
-            "vision_feature_layer": -1,
-            "vision_aspect_ratio": MAX,
-            "image_grid_pinpoints": _onevision()[0].image_grid_pinpoints,
-        },
-        SIGLIP,
-        {**LLAMA, "model_type": "qwen2"},
-        _onevision,
-    ),
-    "qwen2_vl": ("Qwen2VL", {}, QWEN_TOWER | {"hidden_size": 16, "mlp_ratio": 1}, QWEN_TEXT, _qwen),
-    "qwen2_5_vl": (
-        "Qwen2_5_VL",
-        {},
-        QWEN_TOWER | {"window_size": 16, "fullatt_block_indexes": [1]},
-        QWEN_TEXT,
-        _qwen,
-    ),
-    "qwen3_vl": (
-        "Qwen3VL",
-        {},
-        QWEN_TOWER | {"num_position_embeddings": 16, "deepstack_visual_indexes": []},
-        QWEN_TEXT,
-        _qwen3,
-    ),
-    "idefics3": ("Idefics3", {"scale_factor": 2}, TOWER, LLAMA, _idefics3),
-    "smolvlm": ("SmolVLM", {"scale_factor": 2}, TOWER, LLAMA, _smolvlm),
-    "internvl": (
-        "InternVL",
-        {"image_seq_length": 4, "vision_feature_layer": -1},
-        TOWER | {"patch_size": (4, 4), "image_size": (16, 16)},
-        {**LLAMA, "model_type": "qwen2"},
-        _internvl,
-    ),
-    "paligemma": (
-        "PaliGemma",
-        {"projection_dim": 16},
-        SIGLIP | {"projection_dim": 16},
-        {**LLAMA, "model_type": "gemma"},
-        _paligemma,
-    ),
-    "gemma3": (
-        "Gemma3",
-        {"mm_tokens_per_image": 4},
-        SIGLIP,
-        {**TEXT, "model_type": "gemma3_text", "sliding_window": 16, "query_pre_attn_scalar": 4},
-        _gemma3,
-    ),
-    "mistral3": (
-        "Mistral3",
-        {"spatial_merge_size": 2, "vision_feature_layer": -1},
-        TOWER | {"model_type": "pixtral", "head_dim": 4},
-        {**LLAMA, "model_type": "mistral"},
-        _pixtral,
-    ),
-    "pixtral": (
-        "Llava",
-        {"vision_feature_layer": -1, "vision_feature_select_strategy": "full"},
-        TOWER | {"model_type": "pixtral", "head_dim": 4},
-        {**LLAMA, "model_type": "mistral"},
-        _pixtral_unmerged,
-    ),
+PROCESSORS = {
+    make.__name__[1:]: make
+    for make in (
+        *(_llava, _llava_next, _onevision, _qwen, _qwen3, _idefics3, _smolvlm, _internvl),
+        *(_paligemma, _gemma3, _pixtral, _pixtral_unmerged),
+    )
 }
+_TABLE = Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")
+FAMILIES = yaml.safe_load(_TABLE)["families"]
+"""By name a config's class, its settings, its tower and text, and what makes the processor."""
 
 
 def tiny(name, *, layers=0, tower_layers=0):
@@ -223,19 +150,21 @@ def tiny(name, *, layers=0, tower_layers=0):
     A tower with no layers passes its embedded patches on. Where a model reads the states after a
     layer, it has one that changes nothing.
     """
-    config_class, settings, tower, text, make = FAMILIES[name]
-    images, processor_class, extra = make()
+    family = FAMILIES[name]
+    settings, tower = family["settings"], family["tower"]
+    images, processor_class, extra = PROCESSORS[family["processor"]]()
     words = tokenizer()
     still = tower_layers == 0 and "vision_feature_layer" in settings
     count = "depth" if "depth" in tower else "num_hidden_layers"
-    config = getattr(transformers, f"{config_class}Config")(
+    config = getattr(transformers, f"{family['class']}Config")(
         vision_config={**tower, count: tower_layers + still},
-        text_config={**text, "num_hidden_layers": layers},
+        text_config={**family["text"], "num_hidden_layers": layers},
         image_token_id=words.convert_tokens_to_ids("<image>"),
         **settings,
     )
     torch.manual_seed(0)
-    model = getattr(transformers, f"{config_class}ForConditionalGeneration")(config).eval()
+    model = getattr(transformers, f"{family['class']}ForConditionalGeneration")
+    model = model(config).eval()
     for key, weight in model.named_parameters():
         if "mm_input_projection" in key:  # zeros, of which nothing would be seen
             torch.nn.init.normal_(weight)

@@ -9,12 +9,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -57,14 +55,12 @@ SPEC = _SCRIPT.format(
 )
 
 
-def ask(script: str, name: str, env: dict[str, str], **options: Any) -> dict[str, Any]:
+def ask(script, name, env, **options):
     """What a script answers about a model, with nothing but ``env`` said of hubs."""
     return ask_all(script, [(name, options)], env)[0]
 
 
-def ask_all(
-    script: str, calls: Sequence[tuple[str, dict[str, Any]]], env: dict[str, str]
-) -> list[dict[str, Any]]:
+def ask_all(script, calls, env):
     """The same for several models and options, one after another in one process."""
     kept = {key: text for key, text in os.environ.items() if not key.startswith(("HF_", "HUG"))}
     done = subprocess.run(
@@ -77,7 +73,7 @@ def ask_all(
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    answers: list[dict[str, Any]] = json.loads(done.stdout)
+    answers = json.loads(done.stdout)
     assert not any("\n" in answer.get("error", "") for answer in answers)
     return answers
 
@@ -105,13 +101,13 @@ class StandInHub:
     requests: list[str] = field(default_factory=list)
     endpoint: str = ""
 
-    def fetched(self) -> list[str]:
+    def fetched(self):
         """The files that were sent."""
         return [line.split("/")[-1] for line in self.requests if line.startswith("GET /resolve")]
 
 
 @contextmanager
-def serving(hub: StandInHub) -> Iterator[StandInHub]:
+def serving(hub):
     """Serve ``hub`` on a free port of loopback."""
     handler = type("Handler", (_Handler,), {"hub": hub})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
@@ -127,16 +123,16 @@ class _Handler(BaseHTTPRequestHandler):
     hub: StandInHub
     protocol_version = "HTTP/1.1"
 
-    def do_HEAD(self) -> None:
+    def do_HEAD(self):
         self._answer(with_body=False)
 
-    def do_GET(self) -> None:
+    def do_GET(self):
         self._answer(with_body=True)
 
-    def log_message(self, *_: object) -> None:
+    def log_message(self, *_):
         """Nothing goes to the test's standard error."""
 
-    def _answer(self, with_body: bool) -> None:
+    def _answer(self, with_body):
         path = unquote(self.path.split("?")[0])
         if path.startswith("/api/models/"):
             self.hub.requests.append(f"{self.command} {path}")
@@ -149,7 +145,7 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._refuse(404, "")
 
-    def _list(self, name: str) -> None:
+    def _list(self, name):
         directory = self.hub.models.get(name)
         if directory is None:
             return self._refuse(404, "RepoNotFound")
@@ -158,7 +154,7 @@ class _Handler(BaseHTTPRequestHandler):
         files = [{"rfilename": path.name} for path in sorted(directory.iterdir())]
         return self._send(json.dumps({"id": name, "sha": COMMIT, "siblings": files}).encode())
 
-    def _file(self, name: str, revision: str, file: str, with_body: bool) -> None:
+    def _file(self, name, revision, file, with_body):
         if name in self.hub.private:
             return self._refuse(401, "")
         if name in self.hub.down:
@@ -183,7 +179,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(content)
         return None
 
-    def _drip(self, content: bytes) -> None:
+    def _drip(self, content):
         for place in range(len(content)):
             time.sleep(0.1)
             try:
@@ -192,27 +188,27 @@ class _Handler(BaseHTTPRequestHandler):
                 break
         self.close_connection = True
 
-    def _break_off(self, content: bytes) -> None:
+    def _break_off(self, content):
         self.send_response(200)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         self.wfile.write(content[: len(content) // 2])
         self.close_connection = True
 
-    def _refuse(self, status: int, code: str, headers: Mapping[str, str] = {}) -> None:
+    def _refuse(self, status, code, headers=None):
         self.send_response(status)
-        for name, text in headers.items():
+        for name, text in (headers or {}).items():
             self.send_header(name, text)
         self.send_header("X-Error-Code", code)
         self.send_header("X-Error-Message", "two\\nlines of\\nreasons")
         self.send_header("Content-Length", "0")
         self.end_headers()
 
-    def _send(self, content: bytes) -> None:
+    def _send(self, content):
         self._head(content, {})
         self.wfile.write(content)
 
-    def _head(self, content: bytes, headers: dict[str, str]) -> None:
+    def _head(self, content, headers):
         self.send_response(200)
         told = {"Content-Length": str(len(content)), "X-Repo-Commit": COMMIT} | headers
         for name, text in told.items():

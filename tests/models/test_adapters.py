@@ -189,7 +189,7 @@ def test_peft_computes_the_same(checkpoint, tmp_path, fields):
     ids = torch.tensor([found.encode("the cat sat on the mat", None).ids])
     with torch.no_grad():
         out = tuned(ids, output_attentions=True)
-        own = found.model(ids).logits  # type: ignore[attr-defined]
+        own = found.model(ids).logits
     assert (own - out.logits).abs().max() < 1e-4 * out.logits.abs().max()
     expected = torch.cat([one[0] for one in out.attentions]).numpy()
     assert np.abs(maps(found) - expected).max() < 1e-5

@@ -3,7 +3,6 @@
 import json
 import os
 from functools import cache
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ import attnviz
 from attnviz.attention.decoder_config import DecoderConfig, config_to_llama
 from attnviz.attention.families import NotUnderstoodError
 from attnviz.engine.capture import Choice, capture_text
-from attnviz.models.model import Model
 from attnviz.models.numpy_checkpoint import open_numpy
 from attnviz.models.stored_tensors import StoredTensors
 from attnviz.models.work import Work
@@ -23,7 +21,7 @@ from ..quick import one_in
 from .test_numpy_checkpoint import made
 
 TEXT = "The cat sat on the mat and the cat sat on a dog."
-COMMANDS: dict[str, tuple[str, ...]] = {
+COMMANDS = {
     "heads": ("heads", TEXT),
     "pair": ("heads", TEXT, "--pair", "cat", "mat"),
     "token": ("heads", TEXT, "--token", "dog", "--layer", "0"),
@@ -34,7 +32,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "ablate": ("ablate", TEXT, "--mode", "mean"),
     "ablate by token": ("ablate", TEXT, "--head", "1", "--by-token"),
 }
-TORCH_ONLY: dict[str, tuple[str, ...]] = {
+TORCH_ONLY = {
     "control": ("patterns", "--control", "random-weights"),
     "ablate": ("ablate", TEXT, "--layer", "0", "--method", "gradient"),
     "prune": ("prune", TEXT, "--heads", "1", "--method", "gradient"),
@@ -138,7 +136,7 @@ def test_numbers_that_nothing_reads_are_not_looked_at(tmp_path):
     tensors["transformer.h.1.attn.c_attn.weight"][0, 0] = torch.nan
     save_file(tensors, file, {"format": "pt"})
     for layer, broken in (("0", ()), ("1", ("transformer.h.1.attn.c_attn.weight",))):
-        model: Model = open_numpy(str(tmp_path), None, None)
+        model = open_numpy(str(tmp_path), None, None)
         record, _ = capture_text(model, TEXT, Choice(layers=layer))
         assert record.model.not_finite == model.info.not_finite == broken
         assert any("not finite" in note for note in record.model.notes) == bool(broken)
@@ -148,7 +146,7 @@ def llama_7b(directory):
     """Llama 2 7B in float16, of which only the header is written: 13 GB that take no room."""
     sizes = {"heads": 32, "kv_heads": 32, "head_dim": 128, "d_ff": 11008, "context": 4096}
     config = DecoderConfig(vocabulary=32000, d_model=4096, layers=32, norm_eps=1e-5, **sizes)
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    header = {"__metadata__": {"format": "pt"}}
     end = 0
     for name, shape in config.tensor_shapes().items():
         start, end = end, end + 2 * int(np.prod(shape))
@@ -163,7 +161,7 @@ def llama_7b(directory):
 
 def test_a_7b_model_is_left_to_torch_before_a_tensor_is_read(tmp_path, monkeypatch):
     """There is no tokenizer either: what is too large is known before one is opened."""
-    opened: list[StoredTensors] = []
+    opened = []
     start = StoredTensors.__init__
 
     def told(self, *words):

@@ -5,7 +5,6 @@ import shutil
 import socket
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -29,8 +28,7 @@ def ask_all(tmp_path):
 
     def call(script, endpoint, *calls, env=None):
         asked = {"HF_HOME": str(tmp_path / "home"), "HF_ENDPOINT": endpoint} | (env or {})
-        answers: list[dict[str, Any]] = stand_in_hub.ask_all(script, calls, asked)
-        return answers
+        return stand_in_hub.ask_all(script, calls, asked)
 
     return call
 
@@ -48,8 +46,7 @@ def run(ask_all):
 def free_port():
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
-        port: int = closed.getsockname()[1]
-    return port
+        return closed.getsockname()[1]
 
 
 @pytest.mark.long
@@ -226,7 +223,7 @@ def test_of_a_model_to_count_only_the_config_is_fetched(hub, run, ask_all, tmp_p
 
 
 def test_bytes_add_up():
-    said: list[tuple[str, int, int | None]] = []
+    said = []
     bar = progress_bar("a.bin", lambda *step: said.append(step))
     with bar(total=7, initial=0, desc="other", unit="B") as counting:
         counting.update(3)

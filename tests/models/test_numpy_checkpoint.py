@@ -4,12 +4,10 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +25,6 @@ from attnviz.models.work import Work
 from ..quick import one_in
 from .tokenizer_files import (
     TEXTS,
-    Writer,
     bert_tokenizer,
     gpt2_tokenizer,
     llama_tokenizer,
@@ -39,7 +36,7 @@ from .tokenizer_files import (
 
 SMALL = {"vocab_size": 450, "max_position_embeddings": 640, "hidden_size": 24}
 SMALL |= {"num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 31}
-MODELS: dict[str, tuple[str, dict[str, Any], Writer]] = {
+MODELS = {
     "gpt2": (
         "GPT2LMHeadModel",
         {"vocab_size": 450, "n_positions": 640, "n_embd": 21, "n_layer": 2, "n_head": 3},
@@ -85,7 +82,7 @@ def weights(model, text):
 
 def test_tokens_weights_and_words_are_the_same(directory):
     ours = open_numpy(str(directory), None, None)
-    theirs: Any = load(str(directory), LoadOptions(backend="torch"))
+    theirs = load(str(directory), LoadOptions(backend="torch"))
     for text in TEXTS[:40]:
         assert ours.encode(text) == theirs.encode(text), text
         assert ours.encode(text, 7) == theirs.encode(text, 7), text
@@ -110,7 +107,7 @@ def test_shards_are_one(tmp_path):
         np.testing.assert_array_equal(first, second)
 
 
-CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
+CHANGES = {
     "a setting of another type": ("tokenizer_config.json", {"do_lower_case": "yes"}),
     "another class": ("tokenizer_config.json", {"tokenizer_class": "BartTokenizer"}),
     "an unknown setting": ("tokenizer_config.json", {"surprise": 1}),
@@ -312,7 +309,7 @@ def endless(place):
     (place / WEIGHTS).write_bytes((2**40).to_bytes(8, "little") + content[8:])
 
 
-DAMAGES: dict[str, Callable[[Path], object]] = {
+DAMAGES = {
     "cut off": cut(WEIGHTS, -10),
     "empty": cut(WEIGHTS, 0),
     "a header without end": endless,

@@ -2,7 +2,6 @@
 
 import json
 from functools import partial
-from typing import Any
 
 import pytest
 from transformers import AutoTokenizer
@@ -11,7 +10,6 @@ from attnviz.models.numpy_tokenizer import open_tokenizer
 
 from .tokenizer_files import (
     TEXTS,
-    Writer,
     bert_tokenizer,
     gemma_tokenizer,
     gpt2_tokenizer,
@@ -66,8 +64,8 @@ def added(write, content, **flags):
     return written
 
 
-LOWER: dict[str, Any] = {"normalizer": {"type": "Lowercase"}}
-CASES: dict[str, Writer] = {
+LOWER = {"normalizer": {"type": "Lowercase"}}
+CASES = {
     "gpt2": gpt2_tokenizer,
     "gpt2, spaced": said(gpt2_tokenizer, add_prefix_space=True),
     "gpt2, unnamed": said(gpt2_tokenizer, tokenizer_class="-"),
@@ -127,7 +125,7 @@ def test_tokens_are_those_of_transformers(case, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
     write(tmp_path)
     ours = open_tokenizer(str(tmp_path), tmp_path, {"model_type": model_type}).tokenizer
-    theirs: Any = AutoTokenizer.from_pretrained(tmp_path)
+    theirs = AutoTokenizer.from_pretrained(tmp_path)
     assert len(TEXTS) >= 200
     for text in TEXTS[[*CASES].index(case) % 4 :: 4]:
         found, expected = ours.encode(text), theirs(text, return_special_tokens_mask=True)

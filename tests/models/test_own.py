@@ -65,7 +65,7 @@ def test_the_weights_are_those_of_the_formula(causal):
 
 def test_nothing_wanted_is_nothing_handed_over():
     model = OwnAttention()
-    observed: list[int] = []
+    observed = []
     ids = [model.encode("a b").ids]
     model.run_rows(ids, 2, lambda layer: False, lambda layer, *_: observed.append(layer))
     assert not observed

@@ -13,8 +13,8 @@ from transformers.masking_utils import eager_mask
 
 from attnviz.engine.capture import capture
 from attnviz.errors import LoadError, UnsupportedError, UsageError
-from attnviz.models.picture_texts import PicturePrompt, picture_text_model
-from attnviz.models.pictures import PictureFile
+from attnviz.models.picture_texts import picture_text_model
+from attnviz.models.pictures import PictureFile, PicturePrompt
 from attnviz.models.resolve import LoadOptions, load
 from attnviz.models.work import Work
 
@@ -153,3 +153,22 @@ def test_models_that_read_no_text_with_pictures_are_refused(tmp_path):
     for name, why in (("tiny", "reads text"), ("configs/gpt2", "has random weights and no")):
         with pytest.raises(UsageError, match=why):
             load(name, LoadOptions(work=Work(picture_texts=True)))
+
+
+def test_the_tower_runs_once_for_all_rows_of_changed_heads():
+    model, _, known = opened("llava", layers=2, tower_layers=1)
+    calls = []
+    tower = model.model.vision_tower
+    tower.register_forward_pre_hook(lambda _, args, named: calls.append(named), with_kwargs=True)
+    ids = torch.tensor([known.encode(prompt((16, 16), seed=seed)).ids for seed in (0, 1)])
+    with torch.inference_mode():
+        first = known.model(input_ids=ids).logits
+        assert torch.equal(known.model(input_ids=ids).logits, first)
+        assert len(calls) == 1
+        swapped = known.model(input_ids=ids.flip(0)).logits  # other rows are read again
+        assert torch.allclose(swapped.flip(0), first, atol=1e-6)
+        assert len(calls) == 2
+    known.model(input_ids=ids).logits.sum()  # in another mode of torch
+    assert len(calls) == 3
+    known.model.to(torch.float64)(input_ids=ids)  # in other numbers
+    assert len(calls) == 4

@@ -47,14 +47,7 @@ def text_back(texts):
 def test_byte_level_pieces_become_text_with_their_space():
     pieces = ["The", "Ġcat", "Ċ", "Ã©", "Ġí", "ķ", "ľê", "ê°Ģí"]
     assert token_texts(byte_level(), pieces) == (
-        "The",
-        " cat",
-        "\n",
-        "é",
-        " <0xED>",
-        "<0x95>",
-        "<0x9C><0xEA>",
-        "가<0xED>",
+        *("The", " cat", "\n", "é", " <0xED>", "<0x95>", "<0x9C><0xEA>", "가<0xED>"),
     )
 
 

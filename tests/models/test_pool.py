@@ -11,7 +11,7 @@ from attnviz.models import memory, threads
 from attnviz.models.pool import in_turn, spread
 from attnviz.models.threads import ask_for, threads_kept, use_threads, workers
 
-HELD: dict[str, int] = {}
+HELD = {}
 
 
 @pytest.fixture(autouse=True)

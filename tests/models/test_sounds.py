@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from attnviz.errors import LoadError, UsageError
-from attnviz.models.sounds import read_sound
+from attnviz.models.speech import read_sound
 from tests.models.speech_models import RATE, noise, write
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from attnviz.engine.joined_calls import joined_calls, observe_joined
+from attnviz.engine.passes import joined_calls, observe_joined
 from attnviz.errors import UnsupportedError
 from attnviz.inspect.picture.picture import picture
 from attnviz.inspect.picture.request import PictureRequest

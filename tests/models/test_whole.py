@@ -1,19 +1,25 @@
 """A part of a model is refused in words, with layers gone or with less attention in them."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 import torch
 import transformers
 from torch import nn
 
 import attnviz
+from attnviz.draw.values import model_facts, model_of
 from attnviz.errors import UnsupportedError
 from attnviz.models.model import weights_fingerprint
 from attnviz.models.prepare import handed_over
-from attnviz.models.whole import require_whole, table_rows, unwrapped
+from attnviz.models.whole import (
+    HeadCounts,
+    context_length,
+    read_shape,
+    require_whole,
+    table_rows,
+    text_config,
+    unwrapped,
+)
+from attnviz.records import ModelInfo
 
 from ..small_models import llama_fields
 
@@ -177,8 +183,80 @@ def test_a_wrapped_table_has_the_rows_of_its_embedding():
 
 def test_settings_of_a_foreign_layer_are_part_of_the_fingerprint():
     model = made()
-    layer: Any = Passed(model.model.layers[0])
+    layer = Passed(model.model.layers[0])
     model.model.layers[0] = layer
     before = weights_fingerprint(handed_over(model, None, reads=False))
     layer.scale = 2.0
     assert weights_fingerprint(handed_over(model, None, reads=False)) != before
+
+
+@pytest.mark.parametrize(
+    ("model_type", "fields", "expected", "context"),
+    # layers, heads, kv_heads, head_dim as the published configs of each family have them
+    [
+        ("gpt2", {}, (12, 12, 12, 64), 1024),
+        ("bloom", {"n_layer": 5, "n_head": 7, "hidden_size": 21}, (5, 7, 7, 3), None),
+        ("falcon", {}, (32, 71, 1, 64), 2048),
+        ("falcon", {"alibi": True}, (32, 71, 1, 64), None),
+        ("falcon", {"multi_query": False}, (32, 71, 71, 64), 2048),
+        (
+            "falcon",
+            {"new_decoder_architecture": True, "num_attention_heads": 71, "num_kv_heads": 8},
+            (32, 71, 8, 64),
+            2048,
+        ),
+        ("gpt_bigcode", {}, (12, 12, 1, 64), 1024),
+        ("mpt", {}, (24, 16, 16, 128), 2048),
+        ("qwen3", {}, (32, 32, 32, 128), 32768),
+        ("gemma2", {}, (26, 8, 4, 256), 8192),
+        ("deepseek_v3", {}, (61, 128, 128, 192), 4096),
+        ("mobilebert", {}, (24, 4, 4, 32), 512),
+        ("xlnet", {}, (24, 16, 16, 64), None),
+        ("t5", {"n_positions": 512}, (6, 8, 8, 64), None),
+        ("bart", {}, (12, 16, 16, 64), 1024),
+        ("led", {}, (12, 16, 16, 64), 16384),
+    ],
+)
+def test_shape_and_context(model_type, fields, expected, context):
+    config = transformers.AutoConfig.for_model(model_type, **fields)
+    assert read_shape(config, "name") == HeadCounts(*expected)
+    assert context_length(config, nn.Module()) == context
+
+
+def test_decoders_have_contexts_of_their_own():
+    assert context_length(transformers.LEDConfig(), nn.Module(), decoder=True) == 1024
+    joined = transformers.EncoderDecoderConfig.from_encoder_decoder_configs(
+        transformers.BertConfig(num_attention_heads=3, hidden_size=6, num_hidden_layers=2),
+        transformers.GPT2Config(n_head=2, n_embd=6, n_layer=5, n_positions=7),
+    )
+    assert read_shape(joined, "name") == HeadCounts(2, 3, 3, 2)
+    assert text_config(joined, decoder=True).n_layer == 5
+    assert context_length(joined, nn.Module()) == 512
+    assert context_length(joined, nn.Module(), decoder=True) == 7
+
+
+@pytest.mark.parametrize("padding", [0, 1, None])
+def test_positions_behind_the_padding_shorten_the_context(padding):
+    config = transformers.BertConfig(max_position_embeddings=13)
+    model = nn.ModuleDict({"position_embeddings": nn.Embedding(13, 2, padding_idx=padding)})
+    assert context_length(config, model) == 13 - (0 if padding is None else padding + 1)
+
+
+@pytest.mark.parametrize("model_type", ["mamba", "rwkv", "fnet"])
+def test_no_heads_at_all(model_type):
+    with pytest.raises(UnsupportedError, match=f"'name' is a {model_type} model"):
+        read_shape(transformers.AutoConfig.for_model(model_type), "name")
+
+
+def test_only_layers_that_attend_have_heads():
+    """Convolutions and linear attention have none; a hybrid layer has heads and another mixer."""
+    fields = {"num_hidden_layers": 4, "layer_types": ["conv", "full_attention"] * 2}
+    conv = read_shape(transformers.Lfm2Config(**fields), "name")
+    both = read_shape(transformers.FalconH1Config(num_hidden_layers=2), "name")
+    plain = read_shape(transformers.Gemma3TextConfig(), "name")
+    infos = [
+        ModelInfo("made", None, "None", "float32", **vars(shape)) for shape in (conv, both, plain)
+    ]
+    assert [[*info.heads_of_layers] for info in infos[:2]] == [[1, 3], [0, 1]]
+    assert [info.not_followed for info in infos] == [(0, 2), (0, 1), ()]
+    assert model_of(model_facts(infos[0])) == infos[0]

@@ -1,8 +1,6 @@
 """Files of tokenizers as the hub has them, small: by the classes that checkpoints name."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 
 import transformers
 from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers, processors, trainers
@@ -33,8 +31,6 @@ TEXTS = STARTS + [
     for one, other in zip(STARTS, STARTS[number + 1 :] + STARTS[: number + 1], strict=True)
 ]
 CORPUS = [*STARTS, "the cat sat on the mat because it was tired", "a cat and a dog", "ing sing"]
-
-Writer = Callable[[Path], None]
 
 
 def bert_tokenizer(directory, *, lower=True, corpus=CORPUS, size=400):

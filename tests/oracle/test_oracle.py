@@ -14,11 +14,11 @@ import json
 import os
 import re
 import shlex
+import shutil
 import struct
 from collections import defaultdict
 from pathlib import Path
 from string import Template
-from typing import Any
 
 import numpy as np
 import pytest
@@ -41,27 +41,7 @@ _STORY = (
     "Once there was a small fox who lived in a small house. The fox had a friend, and the friend "
     "had a hat. One day the fox lost the key of the small house. Where is the key? said the friend."
 )
-_RECIPE = """
-vocabulary = 270
-autocast = "float32"
-[model]
-layers = 2
-heads = 3
-kv_heads = 3
-head_dim = 4
-d_model = 12
-d_ff = 16
-context = 32
-[budget]
-tokens = 2000
-[[phase]]
-length = 13
-batch = 5
-period = [3, 6]
-[validation]
-every = 0.25
-tokens = 200
-"""
+_RECIPE = Path(__file__).parents[1] / "recipe.toml"
 _DIGEST = re.compile(r"(?<![\w.])[0-9a-f]{12,64}\b")  # no digits behind a point
 _PROGRESS = re.compile(r"\d+%|\btook\b")
 _TIME = re.compile(r'"(?:tokens_per_)?seconds?": [\d.e+-]+|[\d,.]+ (?:s|min|tokens/s)\b')
@@ -106,9 +86,9 @@ def recorded():
         yield {line: output for shelf in shelves for line, output in shelf.items()}
         return
     assert "PYTEST_XDIST_WORKER" not in os.environ, "the oracle is renewed in one process: -n 0"
-    found: dict[str, dict[str, str]] = {}
+    found = {}
     yield found
-    shelves_now: dict[Path, dict[str, dict[str, str]]] = defaultdict(dict)
+    shelves_now = defaultdict(dict)
     for line, output in found.items():
         shelves_now[_shelf(line)][line] = output
     _OUTPUTS.mkdir(exist_ok=True)
@@ -124,7 +104,7 @@ def folder(run, checkpoint, tmp_path):
     texts = [text for name, text in _TEXTS.items() if name in ("CAT", "MARY")]
     lines = [*texts, *_STORY.split(". "), *(f"{text} {texts[0]}" for text in texts)]
     (tmp_path / "texts.txt").write_text("\n".join(lines), encoding="utf-8")
-    (tmp_path / "recipe.toml").write_text(_RECIPE)
+    shutil.copy(_RECIPE, tmp_path)
     for kind in ("gpt2", "llama", "bert", "t5"):
         (tmp_path / kind).symlink_to(checkpoint(kind))
     return tmp_path
@@ -170,7 +150,7 @@ def _content(path):
         assert data.startswith(b"%PDF")
         return "PDF"
     if path.suffix in (".npz", ".safetensors"):
-        arrays: Any = np.load(path) if path.suffix == ".npz" else load_file(path)
+        arrays = np.load(path) if path.suffix == ".npz" else load_file(path)
         return "\n".join(_array(name, arrays[name]) for name in sorted(arrays))
     return data.decode("utf-8")
 

@@ -41,10 +41,7 @@ LAST = "The same as a page: one file, for any browser"
 SECONDS = (5, 3.5, 5, 4, 4.5, 5, 7)
 """How long each view is shown."""
 
-SCHEMES = {
-    "dark": ("#d4d4d4", "#16181d", "#ffb454"),
-    "light": ("#24292f", "#ffffff", "#a8480f"),
-}
+SCHEMES = {"dark": ("#d4d4d4", "#16181d", "#ffb454"), "light": ("#24292f", "#ffffff", "#a8480f")}
 """The colours of ink, paper and captions."""
 
 WIDTH = COLUMNS * CELL + 2 * MARGIN

@@ -328,7 +328,6 @@ def _of_several(gpus: Sequence[CardFit]) -> str:
 
 
 def _verdict(fit: CardFit) -> str:
-    """Return ✓ if the model fits on a GPU, else ✗ and how many such GPUs could hold it."""
     return "✓" if fit.fits else f"✗ {count(fit.cards)}×" if fit.cards else "✗"
 
 

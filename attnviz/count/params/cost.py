@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
+from attnviz.count.params import specs
 from attnviz.count.params.cache import (
     CacheCount,
     LayerCache,
@@ -19,17 +20,6 @@ from attnviz.count.params.cache import (
     count_kept,
     largest,
     settled_length,
-)
-from attnviz.count.params.specs import (
-    AttentionSpec,
-    Dense,
-    ExpertsSpec,
-    FeedForwardSpec,
-    ModelSpec,
-    Part,
-    StackSpec,
-    Term,
-    total,
 )
 
 if TYPE_CHECKING:  # few models are quantised
@@ -168,7 +158,7 @@ class FlopCount(NamedTuple):
     total: int
     per_token: int
     scores_per_token: int
-    terms: tuple[Term, ...]
+    terms: tuple[specs.Term, ...]
 
     @property
     def total_visible(self) -> int:
@@ -197,7 +187,7 @@ class CostReport(Count):
     spec: the counted architecture. source_tokens: the length of the encoder's input.
     """
 
-    spec: ModelSpec
+    spec: specs.ModelSpec
     source_tokens: int
 
     def at(self, tokens: int) -> Lengths:
@@ -224,7 +214,29 @@ class CostReport(Count):
     @cached_property
     def flops(self) -> FlopCount:
         """Return the operations of a forward pass over all sequences."""
-        return _flops(self)
+        length, batch, stacks = self.at(self.tokens), self.batch, self.spec.stacks
+        passes = [(stack, _stack(stack, length.of(stack), length.source)) for stack in stacks]
+        roles = (*_LINES, "visible")
+        summed = {role: batch * sum(own[role] for _, own in passes) for role in roles}
+        summed["other"] += batch * _dense(self.spec.parts, length.target)
+        grows = [stack for stack in stacks if stack.tokens is None and stack.reads == "target"]
+        written = grows or [stacks[-1]]
+        return FlopCount(
+            attention_projections=summed["projections"],
+            attention_scores=summed["scores"],
+            attention_scores_visible=summed["visible"],
+            ffn=summed["feed-forward"],
+            head=summed["head"],
+            other=summed["other"],
+            total=sum(summed[role] for role in _LINES),
+            per_token=sum(map(_linear_step, written)),
+            scores_per_token=sum(_score_step(stack, length) for stack in written),
+            terms=tuple(
+                term
+                for stack, own in passes
+                for term in _terms(stack, own, length, batch=batch, several=len(stacks) > 1)
+            ),
+        )
 
     @cached_property
     def maps(self) -> MapCount:
@@ -242,7 +254,7 @@ class CostReport(Count):
 
 
 def count_cost(
-    spec: ModelSpec,
+    spec: specs.ModelSpec,
     *,
     tokens: int | None = None,
     source_tokens: int | None = None,
@@ -270,7 +282,7 @@ def count_cost(
         dtype=dtype,
         cache_dtype=cache_dtype or dtype,
         total=spec.total,
-        buffer_total=total(spec.buffers),
+        buffer_total=specs.total(spec.buffers),
         limit=spec.main.max_positions,
         **more,
     )
@@ -287,40 +299,16 @@ _LINES = {
 scores that no mask hides."""
 
 
-def _flops(cost: CostReport) -> FlopCount:
-    """Return the operations of a forward pass of all sequences."""
-    length, batch, stacks = cost.at(cost.tokens), cost.batch, cost.spec.stacks
-    passes = [(stack, _stack(stack, length.of(stack), length.source)) for stack in stacks]
-    summed = {role: batch * sum(own[role] for _, own in passes) for role in (*_LINES, "visible")}
-    summed["other"] += batch * _dense(cost.spec.parts, length.target)
-    grows = [stack for stack in stacks if stack.tokens is None and stack.reads == "target"]
-    written = grows or [stacks[-1]]
-    return FlopCount(
-        attention_projections=summed["projections"],
-        attention_scores=summed["scores"],
-        attention_scores_visible=summed["visible"],
-        ffn=summed["feed-forward"],
-        head=summed["head"],
-        other=summed["other"],
-        total=sum(summed[role] for role in _LINES),
-        per_token=sum(map(_linear_step, written)),
-        scores_per_token=sum(_score_step(stack, length) for stack in written),
-        terms=tuple(
-            term
-            for stack, own in passes
-            for term in _terms(stack, own, length, batch=batch, several=len(stacks) > 1)
-        ),
-    )
-
-
-def _stack(stack: StackSpec, tokens: int, source: int) -> Counter[str]:
+def _stack(stack: specs.StackSpec, tokens: int, source: int) -> Counter[str]:
     """Return the operations of one stack for one sequence, by role."""
     operations: Counter[str] = Counter()
     for group in stack.groups:
         for attention in group.layer.attentions:
             keys, terms = source if attention.cross else tokens, attention.terms
-            projected = 2 * tokens * total(terms, "query", "output", "latent")
-            projected += 2 * keys * total(terms, "key", "value") + _dense(attention.parts, tokens)
+            projected = 2 * tokens * specs.total(terms, "query", "output", "latent")
+            projected += 2 * keys * specs.total(terms, "key", "value") + _dense(
+                attention.parts, tokens
+            )
             operations["projections"] += group.repeat * projected
             operations["scores"] += group.repeat * _scores(attention, tokens, keys)
             visible = _visible(attention, tokens, keys, stack.causal)
@@ -333,14 +321,14 @@ def _stack(stack: StackSpec, tokens: int, source: int) -> Counter[str]:
     return operations
 
 
-def _scores(spec: AttentionSpec, tokens: int, keys: int) -> int:
+def _scores(spec: specs.AttentionSpec, tokens: int, keys: int) -> int:
     """Return the operations of scores and mixing over all query–key pairs, or with the state."""
     if spec.linear:
         return 4 * tokens * spec.heads * spec.head_dim * spec.value_dim
     return 2 * tokens * keys * spec.heads * (spec.head_dim + spec.value_dim)
 
 
-def _visible(spec: AttentionSpec, tokens: int, keys: int, causal: bool) -> int:
+def _visible(spec: specs.AttentionSpec, tokens: int, keys: int, causal: bool) -> int:
     """Return the operations of unmasked query–key pairs: n²/2 pairs, less (n − window)²/2."""
     if spec.linear or spec.cross or (not causal and spec.window is None):
         return _scores(spec, tokens, keys)
@@ -351,15 +339,15 @@ def _visible(spec: AttentionSpec, tokens: int, keys: int, causal: bool) -> int:
     return halves * spec.heads * (spec.head_dim + spec.value_dim)
 
 
-def _feed_forward(spec: FeedForwardSpec | ExpertsSpec | None) -> int:
+def _feed_forward(spec: specs.FeedForwardSpec | specs.ExpertsSpec | None) -> int:
     """Return the operations per token of a feed-forward part, of experts only the active ones."""
-    if not isinstance(spec, ExpertsSpec):
-        return 0 if spec is None else 2 * total(spec.terms, "up", "gate", "down")
+    if not isinstance(spec, specs.ExpertsSpec):
+        return 0 if spec is None else 2 * specs.total(spec.terms, "up", "gate", "down")
     experts = spec.active * _feed_forward(spec.expert) + _feed_forward(spec.shared)
-    return experts + 2 * total(spec.terms, "router") + _dense(spec.parts, 1)
+    return experts + 2 * specs.total(spec.terms, "router") + _dense(spec.parts, 1)
 
 
-def _dense(parts: Iterable[Part], tokens: int) -> int:
+def _dense(parts: Iterable[specs.Part], tokens: int) -> int:
     """Return the operations of the matrices among the parts, two for a product that is added.
 
     tokens: how many tokens pass through a matrix, unless the part has its own number.
@@ -367,20 +355,20 @@ def _dense(parts: Iterable[Part], tokens: int) -> int:
     return sum(
         2 * (tokens if part.places is None else part.places) * part.inputs * part.outputs
         for part in parts
-        if isinstance(part, Dense)
+        if isinstance(part, specs.Dense)
     )
 
 
-def _linear_step(stack: StackSpec) -> int:
+def _linear_step(stack: specs.StackSpec) -> int:
     """Return the operations of one more token, without scores and the source's keys and values."""
     longer, shorter = (_stack(stack, tokens, 0) for tokens in (2, 1))
     return sum(longer[role] - shorter[role] for role in _LINES if role != "scores")
 
 
-def _score_step(stack: StackSpec, length: Lengths) -> int:
+def _score_step(stack: specs.StackSpec, length: Lengths) -> int:
     """Return the operations of scores and mixing of one token that sees a full window."""
 
-    def seen(spec: AttentionSpec) -> int:
+    def seen(spec: specs.AttentionSpec) -> int:
         keys = length.source if spec.cross else length.target
         return keys if spec.window is None else min(keys, spec.window)
 
@@ -388,8 +376,8 @@ def _score_step(stack: StackSpec, length: Lengths) -> int:
 
 
 def _terms(
-    stack: StackSpec, summed: Mapping[str, int], length: Lengths, *, batch: int, several: bool
-) -> Iterator[Term]:
+    stack: specs.StackSpec, summed: Mapping[str, int], length: Lengths, *, batch: int, several: bool
+) -> Iterator[specs.Term]:
     """Yield terms with the operations of a stack.
 
     summed: those of one sequence, by role. several: True names the stack.
@@ -401,7 +389,7 @@ def _terms(
             factor, rest = divmod(operations, 4 * tokens * tokens if squared else 2 * tokens)
             factors = f"4 × {tokens}² × {factor}" if squared else f"2 × {tokens} × {factor}"
             formula = f"{batch} × {operations if rest else factors} = {batch * operations:,}"
-            yield Term(f"{name}{label}", batch * operations, formula, role=role)
+            yield specs.Term(f"{name}{label}", batch * operations, formula, role=role)
 
 
 # What fits in a memory --------------------------------------------------------------------------

@@ -8,22 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from attnviz.count.params.specs import (
-    MOST,
-    AttentionSpec,
-    Dense,
-    ExpertsSpec,
-    FeedForwardSpec,
-    LatentSpec,
-    LayerGroup,
-    LayerSpec,
-    LookupTable,
-    ModelSpec,
-    Norm,
-    Part,
-    StackSpec,
-    group_layers,
-)
+from attnviz.count.params import specs
 from attnviz.errors import LoadError
 from attnviz.reading import damaged, repeated
 
@@ -80,9 +65,10 @@ class Fields:
     def whole(self, key: str, least: int = 1) -> int:
         """Return the integer in field ``key``; raise LoadError unless it is at least ``least``."""
         value = self.get(key)
-        if type(value) is not int or not least <= value <= MOST:
+        if type(value) is not int or not least <= value <= specs.MOST:
             raise self.wrong(
-                f"{key} = {value!r}: expected a whole number of {least} or more, {MOST:,} at most"
+                f"{key} = {value!r}: expected a whole number of {least} or more, "
+                f"{specs.MOST:,} at most"
             )
         return value
 
@@ -140,7 +126,7 @@ def square_attention(
     bias: bool = True,
     kv_heads: int | None = None,
     dim: int | None = None,
-) -> AttentionSpec:
+) -> specs.AttentionSpec:
     """Return attention whose heads divide the model's width equally, or have the width ``dim``.
 
     bias: True if all four projections have biases. kv_heads: as many as ``heads`` if None.
@@ -152,17 +138,17 @@ def square_attention(
     if heads % kv_heads:
         raise fields.wrong(f"{kv_heads} key/value heads, which do not divide its {heads} heads")
     dim = dim or width // heads
-    return AttentionSpec(width, heads, kv_heads, dim, dim, *(bias, bias, bias, bias))
+    return specs.AttentionSpec(width, heads, kv_heads, dim, dim, *(bias, bias, bias, bias))
 
 
 def layer_of(
-    *attentions: AttentionSpec,
+    *attentions: specs.AttentionSpec,
     inner: int = 0,
-    feed_forward: FeedForwardSpec | ExpertsSpec | None = None,
+    feed_forward: specs.FeedForwardSpec | specs.ExpertsSpec | None = None,
     norms: int = 2,
     norm: NormKind = "layer",
-    parts: tuple[Part, ...] = (),
-) -> LayerSpec:
+    parts: tuple[specs.Part, ...] = (),
+) -> specs.LayerSpec:
     """Return a layer with ``norms`` norms of the model's width, and with ``parts``.
 
     inner: the width of a feed-forward part of two matrices with biases, unless one is given.
@@ -170,22 +156,22 @@ def layer_of(
     width, last = attentions[0].d_model, "cross attention norm"
     labels = ["attention norm", "feed-forward norm", "after attention", "after feed-forward"]
     labels[2:] = [last] if len(attentions) > 1 else labels[2:]
-    plain = FeedForwardSpec(width, inner, up_bias=True, down_bias=True)
+    plain = specs.FeedForwardSpec(width, inner, up_bias=True, down_bias=True)
     made = tuple(norm_of(label, width, norm) for label in labels[:norms])
-    return LayerSpec(attentions, feed_forward or plain, made, parts)
+    return specs.LayerSpec(attentions, feed_forward or plain, made, parts)
 
 
-def norm_of(label: str, width: int, kind: NormKind = "layer") -> Norm:
-    return Norm(label, width, scale=kind != "none", shift=kind == "layer")
+def norm_of(label: str, width: int, kind: NormKind = "layer") -> specs.Norm:
+    return specs.Norm(label, width, scale=kind != "none", shift=kind == "layer")
 
 
-def head_of(fields: Fields, width: int, bias: bool | str = False) -> Dense:
+def head_of(fields: Fields, width: int, bias: bool | str = False) -> specs.Dense:
     """Return the spec of the LM head, a matrix onto the vocabulary, tied if the config says so.
 
     width: of the model. bias: whether it has a bias, or the name of the field that says so.
     """
     vocab, tied = fields.whole("vocab_size"), fields.flag("tie_word_embeddings")
-    return Dense("head", width, vocab, bias=fields.flag(bias), tied=tied)
+    return specs.Dense("head", width, vocab, bias=fields.flag(bias), tied=tied)
 
 
 # Decoders -------------------------------------------------------------------------------------
@@ -275,7 +261,7 @@ def read_decoder(
     experts: Mapping[str, Any] | None = None,
     rule: Literal["", "falcon", "opt", "multi query"] = "",
     **switches: Any,
-) -> ModelSpec:
+) -> specs.ModelSpec:
     """Return the spec of a decoder. switches: see ``DecoderFamily``; ``rule`` names others."""
     own = {"falcon": _falcon, "opt": _opt, "multi query": _multi_query}
     switches |= own[rule](fields) if rule else {}
@@ -286,23 +272,23 @@ def read_decoder(
         raise UnclaimedError
     width, vocab = fields.wholes("hidden_size", "vocab_size")
     narrow = row.narrow or width
-    embeddings: list[Part] = [LookupTable("token embedding", vocab, narrow)]
+    embeddings: list[specs.Part] = [specs.LookupTable("token embedding", vocab, narrow)]
     if row.positions:
         rows = fields.whole("max_position_embeddings") + row.spare_positions
-        embeddings.append(LookupTable("position embedding", rows, width))
+        embeddings.append(specs.LookupTable("position embedding", rows, width))
     if narrow != width:
-        embeddings.append(Dense("projection in", narrow, width))
+        embeddings.append(specs.Dense("projection in", narrow, width))
     norms = ["embedding norm"] * row.first_norm + ["final norm"] * row.final_norm
-    stack = StackSpec(
+    stack = specs.StackSpec(
         name="decoder",
         groups=_groups(fields, row),
         embeddings=tuple(embeddings),
         norms=tuple(norm_of(label, width, row.norm) for label in norms),
-        parts=(Dense("projection out", width, narrow),) * (narrow != width),
+        parts=(specs.Dense("projection out", width, narrow),) * (narrow != width),
         head=head_of(fields, narrow, row.head_bias) if purpose == "generating" else None,
         max_positions=fields.optional("max_position_embeddings") if row.limited else None,
     )
-    return ModelSpec(fields.name, "", (stack,))
+    return specs.ModelSpec(fields.name, "", (stack,))
 
 
 def _falcon(fields: Fields) -> dict[str, Any]:
@@ -327,15 +313,15 @@ def _opt(fields: Fields) -> dict[str, Any]:
     return {"layer_norms": 2 * affine, "final_norm": closing and affine, "narrow": narrow}
 
 
-def _groups(fields: Fields, row: DecoderFamily) -> tuple[LayerGroup, ...]:
+def _groups(fields: Fields, row: DecoderFamily) -> tuple[specs.LayerGroup, ...]:
     layers = fields.whole("num_hidden_layers")
     windows, sparse = _windows(fields, row, layers), _sparse(fields, row, layers)
     if windows is None and isinstance(sparse, bool):
-        return (LayerGroup(_decoder_layer(fields, row, None, sparse), layers),)
+        return (specs.LayerGroup(_decoder_layer(fields, row, None, sparse), layers),)
     every = [sparse] * layers if isinstance(sparse, bool) else sparse
     kinds = list(zip(windows or [None] * layers, every, strict=True))
     made = {kind: _decoder_layer(fields, row, *kind) for kind in dict.fromkeys(kinds)}
-    return group_layers([made[kind] for kind in kinds])
+    return specs.group_layers([made[kind] for kind in kinds])
 
 
 def _windows(fields: Fields, row: DecoderFamily, layers: int) -> list[int | None] | None:
@@ -421,7 +407,7 @@ def _bounded(layers: int) -> None:
 
 def _decoder_layer(
     fields: Fields, row: DecoderFamily, window: int | None, sparse: bool
-) -> LayerSpec:
+) -> specs.LayerSpec:
     norms = row.layer_norms
     if norms == "parallel":
         norms = 1 if fields.flag("use_parallel_residual") else 2
@@ -430,7 +416,7 @@ def _decoder_layer(
     return layer_of(attention, feed_forward=inner, norms=norms, norm=row.norm)
 
 
-def _attention(fields: Fields, row: DecoderFamily, window: int | None) -> AttentionSpec:
+def _attention(fields: Fields, row: DecoderFamily, window: int | None) -> specs.AttentionSpec:
     width, heads = fields.wholes("hidden_size", "num_attention_heads")
     own, dim = row.kv_heads, None
     if row.own_head_dim:
@@ -448,12 +434,12 @@ def _attention(fields: Fields, row: DecoderFamily, window: int | None) -> Attent
     spans = [plain.head_dim] * 2
     if row.query_norm_span != "head":
         spans = [heads * plain.head_dim, plain.kv_heads * plain.head_dim]
-    parts: list[Part] = []
+    parts: list[specs.Part] = []
     if fields.flag(row.query_norm):
         named = zip(("query norm", "key norm"), spans, strict=True)
         parts += [norm_of(label, span, row.query_norm_kind) for label, span in named]
     if row.sinks:
-        parts.append(LookupTable("sinks", 1, heads))
+        parts.append(specs.LookupTable("sinks", 1, heads))
     return plain._replace(
         output_bias=fields.flag(row.output_bias or row.bias),
         window=window,
@@ -462,10 +448,10 @@ def _attention(fields: Fields, row: DecoderFamily, window: int | None) -> Attent
     )
 
 
-def _latent(fields: Fields) -> AttentionSpec:
+def _latent(fields: Fields) -> specs.AttentionSpec:
     width, heads = fields.wholes("hidden_size", "num_attention_heads")
     bias = fields.flag("attention_bias")
-    latent = LatentSpec(
+    latent = specs.LatentSpec(
         kv_lora=fields.whole("kv_lora_rank"),
         rope_dim=fields.whole("qk_rope_head_dim", least=0),
         nope_dim=fields.whole("qk_nope_head_dim", least=0),
@@ -474,20 +460,20 @@ def _latent(fields: Fields) -> AttentionSpec:
     )
     spans = {"key and value norm": latent.kv_lora, "query norm": latent.q_lora}
     dim, value_dim = latent.rope_dim + latent.nope_dim, fields.whole("v_head_dim")
-    return AttentionSpec(
+    return specs.AttentionSpec(
         *(width, heads, heads, dim, value_dim),
         output_bias=bias,
         latent=latent,
-        parts=tuple(Norm(label, span) for label, span in spans.items() if span is not None),
+        parts=tuple(specs.Norm(label, span) for label, span in spans.items() if span is not None),
     )
 
 
 def _feed_forward(
     fields: Fields, row: DecoderFamily, mixture: ExpertsRow | None
-) -> FeedForwardSpec | ExpertsSpec:
+) -> specs.FeedForwardSpec | specs.ExpertsSpec:
     """Return a layer's feed-forward part; ``mixture`` has its experts, None for one without."""
     width, bias = fields.whole("hidden_size"), fields.flag(row.ffn_bias)
-    part = FeedForwardSpec(width, 0, row.gated, bias, bias)
+    part = specs.FeedForwardSpec(width, 0, row.gated, bias, bias)
     if mixture is None:
         inner = fields.optional(row.inner) if row.widened else fields.whole(row.inner)
         return part._replace(d_ff=inner or 4 * width)
@@ -497,13 +483,13 @@ def _feed_forward(
         together = fields.whole(mixture.shared, least=0) * inner
         shared = part._replace(d_ff=together) if together else None
     if mixture.shared_width:
-        shared = FeedForwardSpec(width, fields.whole(mixture.shared_width), row.gated)
-    return ExpertsSpec(
-        expert=FeedForwardSpec(width, inner, row.gated, mixture.bias, mixture.bias),
+        shared = specs.FeedForwardSpec(width, fields.whole(mixture.shared_width), row.gated)
+    return specs.ExpertsSpec(
+        expert=specs.FeedForwardSpec(width, inner, row.gated, mixture.bias, mixture.bias),
         experts=experts,
         active=min(fields.whole(mixture.active), experts),
         shared=shared,
         router_bias=mixture.router_bias,
-        parts=(Dense("shared expert gate", width, 1),) * mixture.shared_gate,
+        parts=(specs.Dense("shared expert gate", width, 1),) * mixture.shared_gate,
         buffers=(("router correction", experts),) * mixture.corrected,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
+from attnviz.count.params import specs
 from attnviz.count.params.decoders import (
     MOST_LAYERS,
     Fields,
@@ -14,17 +15,6 @@ from attnviz.count.params.decoders import (
     layer_of,
     norm_of,
     square_attention,
-)
-from attnviz.count.params.specs import (
-    AttentionSpec,
-    Dense,
-    FeedForwardSpec,
-    LayerGroup,
-    LookupTable,
-    ModelSpec,
-    Norm,
-    Part,
-    StackSpec,
 )
 
 
@@ -48,7 +38,7 @@ class EncoderFamily(NamedTuple):
 
 def read_encoder(
     fields: Fields, *, purpose: Literal["bare", "masked", "pretraining"], **switches: Any
-) -> ModelSpec:
+) -> specs.ModelSpec:
     """Return the spec of an encoder: bare, with its masked head, or with both trained heads."""
     row = EncoderFamily(**switches)
     if fields.flag("add_cross_attention") or fields.flag("is_decoder"):
@@ -63,21 +53,26 @@ def read_encoder(
     rows = {"token embedding": vocab, "position embedding": positions}
     if row.types and (types := fields.whole("type_vocab_size", least=0)):
         rows["type embedding"] = types
-    embeddings: list[Part] = [LookupTable(label, many, narrow) for label, many in rows.items()]
+    embeddings: list[specs.Part] = [
+        specs.LookupTable(label, many, narrow) for label, many in rows.items()
+    ]
     if row.narrow and (row.always_widened or narrow != width):
-        embeddings.append(Dense("embedding projection", narrow, width, bias=True))
-    ends: list[Part] = []
+        embeddings.append(specs.Dense("embedding projection", narrow, width, bias=True))
+    ends: list[specs.Part] = []
     if row.pooled and purpose != "masked":
-        ends.append(Dense("pooler", width, width, bias=True, places=1))
+        ends.append(specs.Dense("pooler", width, width, bias=True, places=1))
     if purpose != "bare":
-        ends += Dense("masked head", width, narrow, bias=True), norm_of("masked head norm", narrow)
+        ends += (
+            specs.Dense("masked head", width, narrow, bias=True),
+            norm_of("masked head norm", narrow),
+        )
         if row.spare_bias and not fields.flag("tie_word_embeddings"):
-            ends.append(LookupTable("second head bias", 1, vocab))
+            ends.append(specs.LookupTable("second head bias", 1, vocab))
     if purpose == "pretraining":
-        ends.append(Dense("next-sentence head", width, 2, bias=True, places=1))
-    stack = StackSpec(
+        ends.append(specs.Dense("next-sentence head", width, 2, bias=True, places=1))
+    stack = specs.StackSpec(
         name="encoder",
-        groups=(LayerGroup(layer, fields.whole("num_hidden_layers"), shared=row.shared),),
+        groups=(specs.LayerGroup(layer, fields.whole("num_hidden_layers"), shared=row.shared),),
         causal=False,
         embeddings=tuple(embeddings),
         norms=(norm_of("embedding norm", narrow),),
@@ -85,7 +80,7 @@ def read_encoder(
         head=None if purpose == "bare" else head_of(fields, narrow, bias=True),
         max_positions=positions,
     )
-    return ModelSpec(fields.name, "", (stack,))
+    return specs.ModelSpec(fields.name, "", (stack,))
 
 
 class VisionFamily(NamedTuple):
@@ -107,7 +102,7 @@ class VisionFamily(NamedTuple):
 
 def read_vision(
     fields: Fields, *, purpose: Literal["bare", "classifying"], **switches: Any
-) -> ModelSpec:
+) -> specs.ModelSpec:
     """Return the spec of a vision transformer, bare or with a classifier."""
     row = VisionFamily(**switches)
     width, heads = fields.wholes("hidden_size", "num_attention_heads")
@@ -115,7 +110,7 @@ def read_vision(
     if fields.flag("use_swiglu_ffn") or not all(isinstance(size, int) for size in sizes):
         raise UnclaimedError
     attention = square_attention(fields, width, heads, bias=fields.flag("qkv_bias"))
-    scales = [LookupTable(f"scale {n}", 1, width) for n in (1, 2)] * row.scaled
+    scales = [specs.LookupTable(f"scale {n}", 1, width) for n in (1, 2)] * row.scaled
     inner = int(width * fields.get("mlp_ratio")) if row.ratio else fields.whole("intermediate_size")
     layer = layer_of(attention._replace(output_bias=True), inner=inner, parts=tuple(scales))
     image, patch, channels = fields.wholes("image_size", "patch_size", "num_channels")
@@ -128,21 +123,21 @@ def read_vision(
         outwards = fields.whole("num_labels", 0) if not isinstance(labels, dict) else len(labels)
     elif row.pooled:
         outwards = fields.optional("pooler_output_size") or width
-    stack = StackSpec(
+    stack = specs.StackSpec(
         name="vision",
-        groups=(LayerGroup(layer, fields.whole("num_hidden_layers")),),
+        groups=(specs.LayerGroup(layer, fields.whole("num_hidden_layers")),),
         causal=False,
         embeddings=(
-            Dense("patch embedding", channels * patch**2, width, bias=True, places=patches),
-            LookupTable("position embedding", tokens, width),
-            *(LookupTable(label, 1, width) for label in learned),
+            specs.Dense("patch embedding", channels * patch**2, width, bias=True, places=patches),
+            specs.LookupTable("position embedding", tokens, width),
+            *(specs.LookupTable(label, 1, width) for label in learned),
         ),
         norms=(norm_of("final norm", width),),
-        parts=(Dense(end, width, outwards, bias=True, places=1),) * bool(outwards),
+        parts=(specs.Dense(end, width, outwards, bias=True, places=1),) * bool(outwards),
         tokens=tokens,
         max_positions=tokens,
     )
-    return ModelSpec(fields.name, "", (stack,))
+    return specs.ModelSpec(fields.name, "", (stack,))
 
 
 # Encoder–decoders: BART, Whisper, T5 ----------------------------------------------------------
@@ -165,7 +160,7 @@ class BartFamily(NamedTuple):
     logits_buffer: bool = True
 
 
-def read_bart(fields: Fields, *, purpose: Purpose, **switches: Any) -> ModelSpec:
+def read_bart(fields: Fields, *, purpose: Purpose, **switches: Any) -> specs.ModelSpec:
     """Return the spec of encoder and decoder, which share one token table with the head."""
     row = BartFamily(**switches)
     width, vocab = fields.wholes("d_model", "vocab_size")
@@ -174,9 +169,9 @@ def read_bart(fields: Fields, *, purpose: Purpose, **switches: Any) -> ModelSpec
     if separate or other_vocab or not fields.flag("tie_word_embeddings"):
         raise UnclaimedError
     limit, ends = fields.whole("max_position_embeddings"), purpose == "generating"
-    positions = LookupTable("position embedding", limit + row.spare_positions, width)
+    positions = specs.LookupTable("position embedding", limit + row.spare_positions, width)
     norms = ("embedding norm",) * row.first_norm + ("final norm",) * row.final_norm
-    encoder = StackSpec(
+    encoder = specs.StackSpec(
         name="encoder",
         groups=(_bart_layers(fields, "encoder"),),
         causal=False,
@@ -189,30 +184,30 @@ def read_bart(fields: Fields, *, purpose: Purpose, **switches: Any) -> ModelSpec
         name="decoder",
         groups=(_bart_layers(fields, "decoder"),),
         causal=True,
-        head=Dense("head", width, vocab, tied=True) if ends else None,
+        head=specs.Dense("head", width, vocab, tied=True) if ends else None,
         reads="target",
         buffers=(("logits bias", vocab),) * (ends and row.logits_buffer),
     )
-    tokens = LookupTable("token embedding", vocab, width)
-    return ModelSpec(fields.name, "", (encoder, decoder), (tokens,))
+    tokens = specs.LookupTable("token embedding", vocab, width)
+    return specs.ModelSpec(fields.name, "", (encoder, decoder), (tokens,))
 
 
-def _bart_layers(fields: Fields, side: str, key_bias: bool = True) -> LayerGroup:
+def _bart_layers(fields: Fields, side: str, key_bias: bool = True) -> specs.LayerGroup:
     width, heads = fields.wholes("d_model", f"{side}_attention_heads")
     attention = square_attention(fields, width, heads)._replace(key_bias=key_bias)
     attentions = _with_cross(attention, side)
     inner = fields.whole(f"{side}_ffn_dim")
     layer = layer_of(*attentions, inner=inner, norms=len(attentions) + 1)
-    return LayerGroup(layer, fields.whole(f"{side}_layers"))
+    return specs.LayerGroup(layer, fields.whole(f"{side}_layers"))
 
 
-def _with_cross(attention: AttentionSpec, side: str) -> list[AttentionSpec]:
+def _with_cross(attention: specs.AttentionSpec, side: str) -> list[specs.AttentionSpec]:
     """Return the attentions of a layer: a decoder has one over the encoder's output too."""
     cross = attention._replace(cross=True, source_width=attention.d_model, parts=())
     return [attention, *[cross] * (side == "decoder")]
 
 
-def read_whisper(fields: Fields, *, purpose: Purpose) -> ModelSpec:
+def read_whisper(fields: Fields, *, purpose: Purpose) -> specs.ModelSpec:
     """Return the spec of Whisper (Radford et al. 2022).
 
     Two convolutions halve the time steps of a log-mel spectrogram. Keys have no bias; the encoder's
@@ -220,14 +215,14 @@ def read_whisper(fields: Fields, *, purpose: Purpose) -> ModelSpec:
     """
     width, vocab, mel = fields.wholes("d_model", "vocab_size", "num_mel_bins")
     frames, target = fields.wholes("max_source_positions", "max_target_positions")
-    encoder = StackSpec(
+    encoder = specs.StackSpec(
         name="encoder",
         groups=(_bart_layers(fields, "encoder", key_bias=False),),
         causal=False,
         embeddings=(
-            Dense("convolution 1", 3 * mel, width, bias=True, places=2 * frames),
-            Dense("convolution 2", 3 * width, width, bias=True, places=frames),
-            LookupTable("position embedding", frames, width),
+            specs.Dense("convolution 1", 3 * mel, width, bias=True, places=2 * frames),
+            specs.Dense("convolution 2", 3 * width, width, bias=True, places=frames),
+            specs.LookupTable("position embedding", frames, width),
         ),
         norms=(norm_of("final norm", width),),
         tokens=frames,
@@ -235,15 +230,15 @@ def read_whisper(fields: Fields, *, purpose: Purpose) -> ModelSpec:
         reads="source",
     )
     rows = {"token embedding": vocab, "position embedding": target}
-    decoder = StackSpec(
+    decoder = specs.StackSpec(
         name="decoder",
         groups=(_bart_layers(fields, "decoder", key_bias=False),),
-        embeddings=tuple(LookupTable(label, many, width) for label, many in rows.items()),
+        embeddings=tuple(specs.LookupTable(label, many, width) for label, many in rows.items()),
         norms=encoder.norms,
         head=head_of(fields, width) if purpose == "generating" else None,
         max_positions=target,
     )
-    return ModelSpec(fields.name, "", (encoder, decoder))
+    return specs.ModelSpec(fields.name, "", (encoder, decoder))
 
 
 def read_t5(
@@ -251,45 +246,45 @@ def read_t5(
     *,
     purpose: Literal["bare", "generating", "encoder"],
     biased_layers: bool = False,
-) -> ModelSpec:
+) -> specs.ModelSpec:
     """Return the spec of encoder and decoder, or of the encoder alone.
 
     biased_layers: True if each layer has a table of position biases (UMT5), not the first alone.
     """
     vocab, width, layers = fields.wholes("vocab_size", "d_model", "num_layers")
-    encoder = StackSpec(
+    encoder = specs.StackSpec(
         name="encoder",
         groups=_t5_groups(fields, "encoder", layers, biased_layers),
         causal=False,
-        norms=(Norm("final norm", width),),
+        norms=(specs.Norm("final norm", width),),
         reads="target" if purpose == "encoder" else "source",
     )
     stacks = [encoder]
     if purpose != "encoder":
         layers = fields.optional("num_decoder_layers") or layers
-        decoder = StackSpec(
+        decoder = specs.StackSpec(
             name="decoder",
             groups=_t5_groups(fields, "decoder", layers, biased_layers),
             norms=encoder.norms,
-            head=Dense("head", width, vocab, tied=True) if purpose == "generating" else None,
+            head=specs.Dense("head", width, vocab, tied=True) if purpose == "generating" else None,
         )
         stacks.append(decoder)
-    tokens = LookupTable("token embedding", vocab, width)
-    return ModelSpec(fields.name, "", tuple(stacks), (tokens,))
+    tokens = specs.LookupTable("token embedding", vocab, width)
+    return specs.ModelSpec(fields.name, "", tuple(stacks), (tokens,))
 
 
 def _t5_groups(
     fields: Fields, side: str, layers: int, biased_layers: bool
-) -> tuple[LayerGroup, ...]:
+) -> tuple[specs.LayerGroup, ...]:
     width, heads, dim = fields.wholes("d_model", "num_heads", "d_kv")
     buckets, kind = fields.whole("relative_attention_num_buckets"), fields.get("feed_forward_proj")
     if not isinstance(kind, str):
         raise UnclaimedError
     stored = fields.get("is_gated_act")  # where it is there, the library takes it
     gated = kind.split("-")[0] == "gated" if stored is None else bool(stored)
-    plain = AttentionSpec(width, heads, heads, dim, dim)
-    biased = plain._replace(parts=(LookupTable("relative positions", buckets, heads),))
-    inner = FeedForwardSpec(width, fields.whole("d_ff"), gated)
+    plain = specs.AttentionSpec(width, heads, heads, dim, dim)
+    biased = plain._replace(parts=(specs.LookupTable("relative positions", buckets, heads),))
+    inner = specs.FeedForwardSpec(width, fields.whole("d_ff"), gated)
     first, later = (
         layer_of(
             *_with_cross(own, side), feed_forward=inner, norms=2 + (side == "decoder"), norm="rms"
@@ -297,6 +292,6 @@ def _t5_groups(
         for own in (biased, plain)
     )
     if biased_layers or layers == 1:
-        return (LayerGroup(first, layers),)
+        return (specs.LayerGroup(first, layers),)
     rest = tuple(range(1, layers)) if layers <= MOST_LAYERS else None
-    return LayerGroup(first, 1, (0,)), LayerGroup(later, layers - 1, rest)
+    return specs.LayerGroup(first, 1, (0,)), specs.LayerGroup(later, layers - 1, rest)

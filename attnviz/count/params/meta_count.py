@@ -19,10 +19,10 @@ from attnviz.count.params.cost import MadeModel
 from attnviz.count.params.quantised import MatrixKind, WeightMatrix
 from attnviz.count.params.specs import MOST
 from attnviz.errors import LoadError
-from attnviz.models.architecture import text_config
 from attnviz.models.attention_interface import without_choices
 from attnviz.models.checkpoint_files import check_layers
 from attnviz.models.third_party import third_party
+from attnviz.models.whole import text_config
 
 _NOT_COUNTED = ("model_type", "quantization_config")
 """Fields that are passed separately, or change no parameter but need libraries that may be missing.

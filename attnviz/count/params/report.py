@@ -22,6 +22,7 @@ from attnviz.count.params.parts import Case, PartLine, part_lines
 from attnviz.count.params.request import ParamsRequest
 from attnviz.count.params.specs import ExpertsSpec, FeedForwardSpec, ModelSpec, shares_of, total
 from attnviz.draw.report import Report
+from attnviz.draw.values import fields_of
 
 if TYPE_CHECKING:  # the options of the program need no drawing, most runs name no card
     from _typeshed import SupportsWrite
@@ -98,10 +99,6 @@ class ParamsReport(Report):
 # The object -----------------------------------------------------------------------------------
 
 
-def _named(record: object, names: tuple[str, ...]) -> dict[str, Any]:
-    return {name: getattr(record, name) for name in names}
-
-
 def _plain(value: Any) -> Any:
     """Return a named tuple and all that are inside it as JSON objects."""
     if hasattr(value, "_asdict"):
@@ -151,7 +148,7 @@ def _case(case: Case) -> dict[str, Any]:
     fits |= {"gpus": [_card(fit) for fit in case.gpus]} if case.gpus else {}
     if isinstance(count, BuiltCount):
         return {**_built(count), **told, **fits}
-    spec, length = count.spec, _named(count, ("tokens", "source_tokens", "batch"))
+    spec, length = count.spec, fields_of(count, ("tokens", "source_tokens", "batch"))
     attention, shares = spec.attention.terms, shares_of(spec.placed)
     return {
         "model": {
@@ -159,9 +156,9 @@ def _case(case: Case) -> dict[str, Any]:
             "revision": case.revision,
             "dtype": count.dtype,
             "layers": spec.main.depth,
-            **_named(spec.attention, ("heads", "kv_heads", "head_dim", "value_dim", "d_model")),
+            **fields_of(spec.attention, ("heads", "kv_heads", "head_dim", "value_dim", "d_model")),
             "max_positions": spec.main.max_positions,
-            **_named(spec, ("source", "architecture", "notes")),
+            **fields_of(spec, ("source", "architecture", "notes")),
         },
         "counted_by": "arithmetic",
         **length,
@@ -180,8 +177,8 @@ def _case(case: Case) -> dict[str, Any]:
         "layer_kinds": _kinds(spec),
         "buffers": [{"name": term.label, "count": term.number} for term in spec.buffers],
         **told,
-        "flops": {**length, **_named(count.flops, _FLOPS)},
-        "attention_maps": _named(count.maps, ("bytes", "values", "maps")),
+        "flops": {**length, **fields_of(count.flops, _FLOPS)},
+        "attention_maps": fields_of(count.maps, ("bytes", "values", "maps")),
         **fits,
     }
 
@@ -191,7 +188,7 @@ def _built(built: BuiltCount) -> dict[str, Any]:
     made = built.made
     return {
         "model": {
-            **_named(built, ("name", "revision", "dtype")),
+            **fields_of(built, ("name", "revision", "dtype")),
             **dict.fromkeys(("layers", "heads", "kv_heads", "head_dim")),
             "source": built.source,
             "architecture": made.architecture,
@@ -199,14 +196,13 @@ def _built(built: BuiltCount) -> dict[str, Any]:
             "notes": made.notes,
         },
         "counted_by": made.way,
-        **_named(built, ("tokens", "batch", "total")),
+        **fields_of(built, ("tokens", "batch", "total")),
         "parts": [{"name": name, "count": number} for name, number in made.parts],
         "buffer_total": made.buffers,
     }
 
 
 def _weights(count: CostReport | BuiltCount) -> dict[str, Any]:
-    """Return the JSON object of the bytes of weights, null if nothing tells them."""
     stored = count.storage
     return {
         "dtype": count.dtype,
@@ -240,7 +236,7 @@ def _part(line: PartLine) -> dict[str, Any]:
     """Return the JSON object of a line of parameters; with ``detail`` it is a part of another."""
     return {
         "name": line.label,
-        **_named(line, ("role", "stack", "detail")),
+        **fields_of(line, ("role", "stack", "detail")),
         "count": line.number,
         "one_layer": line.each,
         "layers": line.layers,
@@ -263,7 +259,7 @@ def _kinds(spec: ModelSpec) -> list[dict[str, Any]]:
                     "stack": stack.name,
                     "kind": group.kind,
                     "layers": group.repeat,
-                    **_named(group, ("stored", "indices")),
+                    **fields_of(group, ("stored", "indices")),
                     "attention": shares["attention"],
                     "ffn": shares["feed_forward"],
                     "norm": shares["norm"],
@@ -279,10 +275,10 @@ def _card(fit: CardFit) -> dict[str, Any]:
     """Return the JSON object of how a GPU can run a model; its decode times are bounds."""
     bounds = {"decode": fit.decode, "decode_full": fit.full}
     return {
-        **_named(fit.card, _CARD),
+        **fields_of(fit.card, _CARD),
         "needs": {**fit.need._asdict(), "total": fit.need.total},
-        **_named(fit, _CARD_FIT),
-        **{name: bound and _named(bound, _DECODE) for name, bound in bounds.items()},
+        **fields_of(fit, _CARD_FIT),
+        **{name: bound and fields_of(bound, _DECODE) for name, bound in bounds.items()},
         "prefill_seconds": fit.prefill,
     }
 

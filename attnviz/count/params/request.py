@@ -6,21 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, NamedTuple, cast
 
-from attnviz.count.params.specs import (
-    MOST,
-    AttentionSpec,
-    Dense,
-    ExpertsSpec,
-    FeedForwardSpec,
-    LatentSpec,
-    LayerGroup,
-    LayerSpec,
-    LookupTable,
-    ModelSpec,
-    Norm,
-    Part,
-    StackSpec,
-)
+from attnviz.count.params import specs
 from attnviz.errors import UsageError
 from attnviz.models.shapes import nearest
 from attnviz.options import Options, flag, option, read_size
@@ -60,8 +46,6 @@ class _Attention(Options, panel="Shape: attention"):
 
 @dataclass(frozen=True)
 class _Latent(Options, panel="Shape: latent attention"):
-    """The options for latent attention, whose keys and values come from one narrow vector."""
-
     kv_lora: int | None = option("N", "Key and value latent dim.")
     q_lora: int | None = option("N", "Query latent dim (default: none).")
     rope_dim: int | None = option("N", "Head width with rotary positions.")
@@ -70,8 +54,6 @@ class _Latent(Options, panel="Shape: latent attention"):
 
 @dataclass(frozen=True)
 class _FeedForward(Options, panel="Shape: MLP (feed-forward)"):
-    """The options for the feed-forward part, with or without experts."""
-
     d_ff: int | None = option("F", "Inner width of the MLP, the feed-forward part (default: none).")
     ffn: str | None = option("KIND", "Kind: relu, gelu (default), swiglu or geglu.")
     experts: int | None = option("N", "Number of experts in each layer.")
@@ -84,8 +66,6 @@ class _FeedForward(Options, panel="Shape: MLP (feed-forward)"):
 
 @dataclass(frozen=True)
 class _Rest(Options, panel="Shape: the rest"):
-    """The options for layers, vocabulary, norms and positions of an architecture."""
-
     layers: int | None = option("L", "Number of layers (default: 1).")
     vocab: int | None = option("N", "Vocabulary size (default: none).")
     tied: bool | None = option(
@@ -179,8 +159,6 @@ class Serving(Options, panel="Serving it on a card"):
 
 @dataclass(frozen=True)
 class _View(Options, panel="View"):
-    """The options for what is shown."""
-
     compare: tuple[str, ...] = option(
         "OPTION=A,B,…",
         "Compare values of an option, such as heads=1,2,4 or tokens=1024,4096; of several options, "
@@ -194,8 +172,6 @@ class _View(Options, panel="View"):
 
 @dataclass(frozen=True)
 class _Hub(Options, panel="Loading"):
-    """The options for fetching a config from the hub."""
-
     revision: str | None = option("REVISION", "Branch, tag or commit on the hub.")
     offline: bool = flag("Use directories and the cache only.")
 
@@ -242,8 +218,10 @@ def _check_counts(**counts: int | None) -> None:
 
 def check_size(name: str, value: object) -> None:
     """Raise UsageError if an option's value is too large to be a real size."""
-    if isinstance(value, int) and value > MOST:
-        raise UsageError(f"{_typed(name)} is more than {MOST:,}: is this the number you meant?")
+    if isinstance(value, int) and value > specs.MOST:
+        raise UsageError(
+            f"{_typed(name)} is more than {specs.MOST:,}: is this the number you meant?"
+        )
 
 
 def parse_choices(text: str) -> tuple[str, tuple[str, ...]]:
@@ -366,7 +344,7 @@ def _divisors(number: int, wanted: int) -> str:
 # The architecture that they describe ----------------------------------------------------------
 
 
-def spec_from_options(*, name: str = "", **options: object) -> ModelSpec:
+def spec_from_options(*, name: str = "", **options: object) -> specs.ModelSpec:
     """Return the spec of the architecture that options describe; None means not given.
 
     Raises UsageError for invalid numbers, heads that do not divide, options that contradict each
@@ -375,37 +353,37 @@ def spec_from_options(*, name: str = "", **options: object) -> ModelSpec:
     given = {key: value for key, value in options.items() if value is not None}
     check_options(given)
     shape = ShapeOptions(**cast("dict[str, Any]", given))
-    width, tables, head = shape.d_model, list[Part](), None
+    width, tables, head = shape.d_model, list[specs.Part](), None
     if shape.vocab is not None:
-        tables.append(LookupTable("token embedding", shape.vocab, width))
-        head = Dense("head", width, shape.vocab, tied=shape.tied is not False)
+        tables.append(specs.LookupTable("token embedding", shape.vocab, width))
+        head = specs.Dense("head", width, shape.vocab, tied=shape.tied is not False)
     if shape.positions == "learned" and shape.max_positions is not None:
-        tables.append(LookupTable("position embedding", shape.max_positions, width))
+        tables.append(specs.LookupTable("position embedding", shape.max_positions, width))
     feed_forward, shift = _feed_forward(shape), shape.norm == "layernorm"
     labels = ["attention norm", *["feed-forward norm"] * (feed_forward is not None), "final norm"]
-    norms = [Norm(label, width, shift=shift) for label in labels if shape.norm is not None]
-    layer = LayerSpec((_attention(shape),), feed_forward, tuple(norms[:-1]))
-    stack = StackSpec(
+    norms = [specs.Norm(label, width, shift=shift) for label in labels if shape.norm is not None]
+    layer = specs.LayerSpec((_attention(shape),), feed_forward, tuple(norms[:-1]))
+    stack = specs.StackSpec(
         name="decoder",
-        groups=(LayerGroup(layer, shape.layers or 1),),
+        groups=(specs.LayerGroup(layer, shape.layers or 1),),
         embeddings=tuple(tables),
         norms=tuple(norms[-1:]) if shape.layers is not None else (),
         head=head,
         max_positions=shape.max_positions,
     )
-    return ModelSpec(name, "", (stack,))
+    return specs.ModelSpec(name, "", (stack,))
 
 
-def _attention(shape: ShapeOptions) -> AttentionSpec:
+def _attention(shape: ShapeOptions) -> specs.AttentionSpec:
     latent = None
     head_dim = shape.head_dim or shape.d_model // shape.heads
     value_dim = shape.v_head_dim or head_dim
     if shape.kv_lora is not None:
         rope, nope = shape.rope_dim or 0, shape.nope_dim or 0
-        latent = LatentSpec(shape.kv_lora, rope, nope, shape.q_lora)
+        latent = specs.LatentSpec(shape.kv_lora, rope, nope, shape.q_lora)
         head_dim, value_dim = rope + nope, shape.v_head_dim or nope
     inner = shape.bias and latent is None  # latent keys and values are rebuilt without biases
-    return AttentionSpec(
+    return specs.AttentionSpec(
         *(shape.d_model, shape.heads, shape.kv_heads or shape.heads, head_dim, value_dim),
         *(inner, inner, inner, shape.bias),
         window=shape.window,
@@ -414,13 +392,13 @@ def _attention(shape: ShapeOptions) -> AttentionSpec:
     )
 
 
-def _feed_forward(shape: ShapeOptions) -> FeedForwardSpec | ExpertsSpec | None:
+def _feed_forward(shape: ShapeOptions) -> specs.FeedForwardSpec | specs.ExpertsSpec | None:
     width, gated = shape.d_expert or shape.d_ff or 0, shape.ffn in _GATED
-    expert = FeedForwardSpec(shape.d_model, width, gated, shape.bias, shape.bias)
+    expert = specs.FeedForwardSpec(shape.d_model, width, gated, shape.bias, shape.bias)
     if shape.experts is None:
         return None if shape.d_ff is None else expert._replace(d_ff=shape.d_ff)
     shared = shape.shared_experts or 0
-    return ExpertsSpec(
+    return specs.ExpertsSpec(
         expert=expert,
         experts=shape.experts,
         active=shape.active_experts or 0,

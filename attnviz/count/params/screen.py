@@ -5,18 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from attnviz.count.params.compare import (
-    MARK,
-    card_finding,
-    card_notes,
-    card_table,
-    change_finding,
-    change_reasons,
-    compared_table,
-    model_table,
-    size_sentences,
-    telling_metrics,
-)
+from attnviz.count.params import compare
 from attnviz.count.params.cost import BuiltCount, CostReport, MemoryFit
 from attnviz.count.params.parts import Case
 from attnviz.count.params.report import ParamsReport
@@ -74,7 +63,6 @@ def document(report: ParamsReport) -> doc.Document:
 
 
 def _hints(report: ParamsReport) -> Iterator[str]:
-    """Yield hints for options of ``params`` that were not given."""
     request, cases = report.request, report.cases
     told = all(case.counts is None or case.counts.needed_bytes is not None for case in cases)
     if request.memory is None and not request.gpu and told:
@@ -146,7 +134,6 @@ def _single(case: Case, cost: CostReport, view: ParamsRequest) -> doc.Document:
 def _first(
     case: Case, cost: CostReport, view: ParamsRequest, columns: int, lines: int
 ) -> list[doc.Group]:
-    """Return the tables of the first screen; wide terminals show them side by side."""
     overview = overview_table(case, cost)
     parameters = parameter_table(cost, view.formula)._replace(least=3)
     more = [layer_table(cost)._replace(least=3)] if view.per_layer else []
@@ -176,8 +163,8 @@ def _height(table: doc.Table) -> int:
 def _on_cards(made: doc.Document, report: ParamsReport) -> doc.Document:
     """Return the document with finding, table and notes on the GPUs put first."""
     cases = [case for case in report.cases if case.counts is not None]
-    cards = card_table(cases, report.options, "all" in report.request.gpu)
-    notes = list(map(doc.Note, card_notes(cases)))
+    cards = compare.card_table(cases, report.options, "all" in report.request.gpu)
+    notes = list(map(doc.Note, compare.card_notes(cases)))
 
     def first(columns: int, lines: int) -> list[doc.Group]:
         rest = lines - len(cards.rows) - len(notes) - 3
@@ -188,7 +175,7 @@ def _on_cards(made: doc.Document, report: ParamsReport) -> doc.Document:
     about, *groups = made.groups
     return made._replace(
         groups=[about, doc.Group([cards, *notes]), *groups],
-        finding=card_finding(cases),
+        finding=compare.card_finding(cases),
         first=first,
     )
 
@@ -221,26 +208,25 @@ def _built(case: Case, built: BuiltCount) -> doc.Document:
 
 
 def _compared(report: ParamsReport, costs: Sequence[_Counts]) -> doc.Document:
-    """Return the document of compared cases, at least one of which could be counted."""
     options, cases = report.options, report.cases
-    metrics = telling_metrics(cases)
+    metrics = compare.telling_metrics(cases)
     brief = [metric for metric in metrics if metric.changes(cases)]
     titles = [(*title_words(cost), run_words(cost)) for cost in costs]
     shared = [word for word in titles[0][1:] if all(word in title for title in titles)]
     title = (titles[0][0], f"by {' and '.join(options)}", *shared)
-    notes = [f"{MARK} changes from row to row"] if brief else []
+    notes = [f"{compare.MARK} changes from row to row"] if brief else []
     if isinstance(costs[0], CostReport) and not costs[0].spec.attention_only:
         notes.append("attention and MLP: of one layer")
-    reasons = change_reasons(options, cases)
+    reasons = compare.change_reasons(options, cases)
     return _made(
         title,
         [*_origin_lines(costs[0]), *notes],
-        [compared_table(options, cases, metrics)],
+        [compare.compared_table(options, cases, metrics)],
         sentences=reasons,
         heading=title,
-        finding=change_finding(options, cases, metrics),
+        finding=compare.change_finding(options, cases, metrics),
         first=lambda columns, lines: [
-            doc.Group([compared_table(options, cases, brief or metrics, True)]),
+            doc.Group([compare.compared_table(options, cases, brief or metrics, True)]),
             doc.Group(list(map(doc.Say, reasons))),
         ],
         counted=_counted_for(*costs),
@@ -249,7 +235,7 @@ def _compared(report: ParamsReport, costs: Sequence[_Counts]) -> doc.Document:
 
 def _side_by_side(cases: Sequence[Case], costs: Sequence[_Counts]) -> doc.Document:
     kinds = sorted({cost.storage.scheme if cost.storage else cost.dtype for cost in costs})
-    title, table = (f"{len(cases)} models", *kinds), model_table(cases)
+    title, table = (f"{len(cases)} models", *kinds), compare.model_table(cases)
     pairs = list(zip(cases, costs, strict=True))
     assumed = [case.name for case, cost in pairs if not cost.stated]
     note = [f"dtype not stated, counted as bfloat16: {', '.join(assumed)}"] if assumed else []
@@ -259,7 +245,7 @@ def _side_by_side(cases: Sequence[Case], costs: Sequence[_Counts]) -> doc.Docume
         [*(f"{name}: {source}" for name, source in sources if source), *note],
         [table],
         heading=title,
-        finding=" ".join(size_sentences(cases)),
+        finding=" ".join(compare.size_sentences(cases)),
         first=lambda columns, lines: [doc.Group([table, *map(doc.Note, note)])],
         counted=_counted_for(*costs),
         several=True,

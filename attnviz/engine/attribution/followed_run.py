@@ -1,4 +1,4 @@
-"""A finished pass of a torch model, from which a logit is split into contributions of its parts.
+"""Finished passes of a torch model, from which logits and later heads' inputs are split into parts.
 
 The pass is a ``ResidualPass``, whose leaves are what the parts wrote.
 """
@@ -13,15 +13,16 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from attnviz.engine.answers import AnswerSpan
-from attnviz.engine.attribution.own_scores import Mixing, MixingWatch, wide_arrays
+from attnviz.engine.attribution.own_scores import Mixing, MixingWatch, wide_array, wide_arrays
 from attnviz.engine.attribution.parts import Part, PartKind
-from attnviz.engine.attribution.residual_pass import Leaf, ResidualPass
+from attnviz.engine.attribution.residual_pass import Jacobian, Leaf, ResidualPass, head_alone
 from attnviz.engine.device_sizes import widest
 from attnviz.engine.hook_points import HookedCall, hooked
 from attnviz.engine.labels import POOLED, SEVERAL, of_labels
+from attnviz.engine.likely import AnswerSpan
 from attnviz.engine.linear_map import packed_layers
-from attnviz.engine.patchable import PatchableModel
+from attnviz.engine.patchable import PatchableModel, Untouched, run_pass
+from attnviz.engine.patching import PathRead
 from attnviz.engine.replacing import LostTrackError
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.records import HeadKey, Input, Kind
@@ -31,11 +32,7 @@ _ROUNDING, _EPSILONS = 1e-4, 8
 
 
 class Predicted(NamedTuple):
-    """A prediction of the unobserved model, and the logit of it that is explained.
-
-    place: the index of its token. own: the logits (vocab,) there. answer, foil, top, span: as in
-        ``Attribution``.
-    """
+    """A prediction of the unobserved model; ``own``: its logits (vocab,); see ``Attribution``."""
 
     place: int
     own: Tensor
@@ -52,10 +49,7 @@ def tolerance_of(run: FollowedRun, own: Tensor) -> float:
 
 
 def calls_of(model: PatchableModel, heads: Collection[HeadKey]) -> dict[HeadKey, int]:
-    """Return for each head the index of its attention call among all calls of a pass.
-
-    Raises UsageError for a head that has no path to a logit.
-    """
+    """Return each head's attention call by index; UsageError for one without a way to a logit."""
     points = model.hook_points.found
     numbers = {(point.kind, point.layer): at for at, point in enumerate(points)}
     for kind, layer, head in heads:
@@ -69,13 +63,9 @@ def calls_of(model: PatchableModel, heads: Collection[HeadKey]) -> dict[HeadKey,
 class FollowedRun:
     """A finished pass with tracked tensors, from which logits are split into contributions.
 
-    leaves: the outputs of the model's parts. logits: (row, vocab), before a softcap.
-    place: the position of the token after which, or at which, the prediction is made.
-    row: the row of this prediction in ``logits``.
-    squeezed: the softcap's input (vocab,) for that row; None without a softcap.
-    mixing: the attention weights and values by attention call, for that row alone or for all rows.
-    notes: sentences that a reader must know about the pass.
-    neurons: the index of the leaf that enters the last matrix of a feed-forward block, or None.
+    leaves: what parts put out. logits: (row, vocab), before a softcap, whose input for ``row`` is
+    ``squeezed``. place: the token that predicts. mixing: weights and values by attention call, for
+    that row or all. neurons: the index of the leaf of a feed-forward block, or None.
     """
 
     model: PatchableModel
@@ -89,11 +79,7 @@ class FollowedRun:
     neurons: int | None = None
 
     def slopes(self, target: Tensor, *, again: bool = False) -> Sequence[Tensor | None]:
-        """Return the derivative of ``target`` by each of ``leaves``; None where it is unaffected.
-
-        again: True if another target will be differentiated later.
-        Raises UnsupportedError if a head or the embedding has no influence on the target.
-        """
+        """Return derivatives by each leaf, or None; UnsupportedError if a head has no influence."""
         values = [leaf.value for leaf in self.leaves]
         found: Sequence[Tensor | None] = ()
         if target.requires_grad:
@@ -153,10 +139,9 @@ def follow(
 ) -> FollowedRun:
     """Run the model over a text inside ``borrowed``; return the pass with its tracked tensors.
 
-    place: the index of the token whose logits are tracked. whole: the attention calls whose
-        attention weights are recorded for all queries, not only ``place``.
-    everywhere: True tracks the logits of all tokens. inside: a module, and the index of one of its
-        calls, whose input is tracked as a part of its own.
+    place: the token whose logits are tracked, or all ``everywhere``. whole: the calls whose weights
+    are kept for all queries. inside: a module and one of its calls, whose input is a part of its
+    own.
     """
     watch = MixingWatch(given)
     keep = _Keep(watch, given, place, whole)
@@ -190,11 +175,7 @@ def logits_of(model: PatchableModel, given: Input, place: int | None) -> Tensor:
 
 
 def batch_logits(model: PatchableModel, given: Input, place: int | None, *more: Input) -> Tensor:
-    """Return the logits (text, token, vocab) of several texts of the same length.
-
-    place: the index of the only token to return; None for all. more: the texts after ``given``. A
-    hook of the caller may turn one text into several rows of the batch.
-    """
+    """Return logits (text, token, vocab) of texts of one length, at one place or everywhere."""
 
     def shorten(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
         rows = slice(None) if place is None else slice(place, place + 1)
@@ -210,12 +191,7 @@ def batch_logits(model: PatchableModel, given: Input, place: int | None, *more: 
 
 
 class _Keep:
-    """Records the attention weights and values of each attention call of a pass; changes nothing.
-
-    watch: sees the weights and values of each call. given: what the model runs on.
-    place: the position of the query whose weights are recorded.
-    whole: the indices of the attention calls whose weights are recorded for all queries.
-    """
+    """Records weights and values of each call, for one query, or for all in ``whole`` calls."""
 
     def __init__(self, watch: MixingWatch, given: Input, place: int, whole: frozenset[int]) -> None:
         self._watch, self._given, self._place, self._whole = watch, given, place, whole
@@ -269,3 +245,81 @@ def parts_of(run: FollowedRun, slopes: Sequence[Tensor | None]) -> tuple[Part, .
         kinds: tuple[PartKind, ...] = ("mlp", "bias")
         parts += [Part(k, rest[layer, k], layer) for k in kinds if (layer, k) in rest]
     return tuple(parts)
+
+
+# Paths from heads to later heads ------------------------------------------------------------------
+
+
+def torch_path_reads(
+    model: PatchableModel, clean: Input, corrupt: Input, senders: Sequence[HeadKey]
+) -> list[PathRead]:
+    """Return how queries, keys and values differ in two texts, by layer, in all and by sender."""
+    calls = calls_of(model, senders)
+    with model.hook_points.borrowed():
+        pair = _CleanAndCorrupt(model, _follow(model, clean), _follow(model, corrupt))
+    return pair.reads(calls)
+
+
+def _follow(model: PatchableModel, given: Input) -> ResidualPass:
+    flow = ResidualPass(model, Untouched(), reading=True)
+    try:
+        with flow.following():
+            run_pass(model, given, None)
+    except LostTrackError as error:
+        raise lost(model) from error
+    return flow
+
+
+class _CleanAndCorrupt:
+    """Tracked passes over both texts; the corrupt one's queries, keys and values are J z."""
+
+    def __init__(self, model: PatchableModel, clean: ResidualPass, corrupt: ResidualPass) -> None:
+        self._model, self._clean = model, clean
+        self._leaves = corrupt.leaves
+        if list(map(_kind_of, clean.leaves)) != list(map(_kind_of, corrupt.leaves)):
+            raise lost(model)  # the two runs have different parts
+        self._change = [
+            (one.value - other.value).detach()
+            for one, other in zip(clean.leaves, corrupt.leaves, strict=True)
+        ]
+        self._read = {place: q for place, q in corrupt.read.items() if q.requires_grad}
+        leaves = [leaf.value for leaf in self._leaves]
+        self._jacobian = Jacobian(list(self._read.values()), leaves)
+
+    def reads(self, calls: Mapping[HeadKey, int]) -> list[PathRead]:
+        """Return every layer's queries, keys and values, and how heads in ``calls`` change them."""
+        whole = self._jacobian.moved(dict(enumerate(self._change)))
+        alone = {sender: self._alone(sender[2], call) for sender, call in calls.items()}
+        found = []
+        for at, ((number, what), corrupt) in enumerate(self._read.items()):
+            moved = whole[at]
+            if moved is None:
+                continue
+            point = self._model.hook_points.found[number]
+            clean = wide_array(self._clean.read[number, what][0])
+            parts = {
+                sender: wide_array(changed[0])
+                for sender, part in alone.items()
+                if (changed := part[at]) is not None
+            }
+            found.append(
+                PathRead(
+                    kind=point.kind,
+                    layer=point.layer,
+                    what=what,
+                    clean=clean,
+                    difference=clean - wide_array(corrupt[0]),
+                    whole=wide_array(moved[0]),
+                    alone=parts,
+                )
+            )
+        return found
+
+    def _alone(self, head: int, call: int) -> Sequence[Tensor | None]:
+        """Return how all inputs change if one head's output does; None for those that do not."""
+        at = next(at for at, leaf in enumerate(self._leaves) if leaf.point == call)
+        return self._jacobian.moved({at: head_alone(self._change[at], head)})
+
+
+def _kind_of(leaf: Leaf) -> tuple[object, ...]:
+    return leaf.kind, leaf.layer, leaf.point, leaf.value.shape

@@ -40,11 +40,7 @@ _TOKENS = 4096
 
 
 class Integrated(NamedTuple):
-    """Each token's share of a measure, by integrated gradients.
-
-    shares: (token,). change: the measure of the text − that of the baseline. steps: of the sum.
-    gap: |sum of the shares − change| / |change|.
-    """
+    """Each token's share (token,), the change of the measure, the steps, and the relative gap."""
 
     shares: NDArray[np.float64]
     change: float
@@ -124,10 +120,7 @@ class _Way:
         return self._base + way[:, None, None] * self._change
 
     def _run(self, points: Tensor) -> Tensor:
-        """Run the model once per row of embeddings; return the measure of its logits, (row,).
-
-        points: (row, token, width), the embeddings that replace those of the text.
-        """
+        """Return the measure (row,) of a run with embeddings (row, token, width) for the text's."""
         texts = [self._given] * len(points)
         with hooked(self._table.register_forward_hook(lambda table, args, output: points)):
             logits = batch_logits(self._model, texts[0], self._place, *texts[1:])

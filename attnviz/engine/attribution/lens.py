@@ -1,4 +1,4 @@
-"""The logit lens: what a model would predict without its later blocks, and what each head writes.
+"""What is read inside a model: the logit lens after each block, what heads write, single neurons.
 
 After each block the residual stream is read as at the end: by the final norm, with the scale that
 the stream has there, and by the unembedding (nostalgebraist 2020, "interpreting GPT: the logit
@@ -7,6 +7,11 @@ lens"). After the last block that is the model's own prediction; before it the r
 
 What a head writes is decoded with the final norm's scale of this run, as in ``parts``: a change of
 every logit, less its mean over the vocabulary. Differences of two words are those of ``Part``.
+
+A feed-forward block puts out Σ_i a_i · W_down[:, i] + b. So neuron i contributes
+a_i · ⟨∂logit/∂output, W_down[:, i]⟩, and all of them and the bias add up to the block's part in the
+logit (Geva et al. 2022, "Transformer Feed-Forward Layers Build Predictions by Promoting Concepts in
+the Vocabulary Space"). The activation a is f(x), or f(x) · up with a gate (Shazeer 2020).
 """
 
 from __future__ import annotations
@@ -18,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.attention.functional import Array, namespace
+from attnviz.attention.functional import NEARLY_ZERO, Array, Floats, namespace
 from attnviz.engine.device_sizes import widest
 from attnviz.engine.likely import log_softmax
 from attnviz.records import HeadKey
@@ -30,12 +35,10 @@ TOP = 5
 
 
 class BlockReading(NamedTuple):
-    """The prediction that is read from the residual stream at one place of the model.
+    """The prediction that is read from the stream behind a block, or before the first (None).
 
-    block: the index of the block before it; None before the first block.
-    probability, rank: of the answer there; the likeliest word has rank 1.
-    kl: KL(end ‖ here) in nats, 0 after the last block.
-    top: the most likely words there as (id, probability), the likeliest first.
+    probability, rank: of the answer; the likeliest word has rank 1. kl: KL(end ‖ here) in nats.
+    top: the likeliest words there as (id, probability).
     """
 
     block: int | None
@@ -63,15 +66,10 @@ class HeadReading(NamedTuple):
 class LensReading:
     """What is read from the residual stream of one token: after each block, and from each head.
 
-    position: the token of ``Input.predicted`` after which, or in whose place, the model predicts.
-    answer: the id of the word that is followed; of a model that answers questions, whose words are
-        the tokens of the context, the index of that token, as in all of ``blocks`` and ``heads``.
-    end: for such a model 0 if the answer's start is followed, 1 if its end; None for others.
-    blocks: before the first block and after each one; the last is the model's own prediction.
-    heads: in the order of layers. apart: the largest difference, over the vocabulary, between the
-        sum of all parts and the model's own logit. tolerance: how large it may be.
-    softcap: whether the model limits its logits; what a head adds is then counted before that.
-    notes: sentences that a reader must know about the computation.
+    position: the token that predicts. answer: the id of the followed word; of question answering,
+    whose words are tokens, a token's index, of the answer's start or ``end`` (0, 1). blocks: the
+    last is the model's own prediction. apart: the largest difference of summed parts and logits, at
+    most ``tolerance``. softcap: whether logits are capped; heads are then read before that.
     """
 
     position: int
@@ -116,11 +114,7 @@ def block_readings(logits: Logits, answer: int) -> tuple[BlockReading, ...]:
 def head_readings(
     written: Iterable[tuple[Sequence[HeadKey], Array]], answer: int
 ) -> tuple[HeadReading, ...]:
-    """Return for each head which words' logits it raises and lowers, and the answer's change.
-
-    written: some heads with what each adds to every logit, (head, vocab).
-    answer: the id of the word that is followed.
-    """
+    """Return which words heads raise and lower, from what they add to each logit (head, vocab)."""
     found = []
     for heads, added in written:
         xp = namespace(added)
@@ -143,3 +137,65 @@ def head_readings(
                 )
             )
     return tuple(found)
+
+
+# The neurons of a feed-forward block --------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class NeuronReading:
+    """The neurons of one feed-forward block over a text, and what they write towards one logit.
+
+    activation: the name of f. active: (token, neuron), f(x); both None if not known. up: f(x)'s
+    factor; None without a gate. values: (token, neuron), a. written: (neuron,), contributions,
+    ``bias`` beside them; ``part``, that of the whole block, is at most ``tolerance`` away. In
+    logits.
+    """
+
+    layer: int
+    position: int
+    activation: str | None
+    active: Floats | None
+    up: Floats | None
+    values: Floats
+    written: Floats
+    bias: float
+    part: float
+    tolerance: float
+
+    @property
+    def tallies(self) -> bool:
+        """Return whether the neurons and the bias add up to the block's part in the logit."""
+        return abs(float(self.written.sum()) + self.bias - self.part) <= self.tolerance
+
+    @property
+    def order(self) -> NDArray[np.int64]:
+        """Return the indices of the neurons, the largest contribution of either sign first."""
+        return np.argsort(-np.abs(self.written), kind="stable")
+
+    @property
+    def half(self) -> int:
+        """Return how many neurons have half of all contributions, in absolute value."""
+        sizes = np.sort(np.abs(self.written))[::-1].cumsum()
+        return int(np.searchsorted(sizes, sizes[-1] / 2)) + 1
+
+    def off(self, *, everywhere: bool = False) -> float | None:
+        """Return the share of neurons with f(x) ≤ 0, here or everywhere; None if f is not known."""
+        active = self._active(everywhere)
+        return None if active is None else float((active <= 0).mean())
+
+    def nearly_off(self, *, everywhere: bool = False) -> float | None:
+        """Return the share of neurons with f(x) closer to 0 than ``NEARLY_ZERO``; see ``off``."""
+        active = self._active(everywhere)
+        return None if active is None else float((np.abs(active) < NEARLY_ZERO).mean())
+
+    def _active(self, everywhere: bool) -> Floats | None:
+        if everywhere or self.active is None:
+            return self.active
+        return self.active[self.position]
+
+    def fires(self, neuron: int, most: int) -> list[tuple[int, float]]:
+        """Return the tokens with the largest activation of a neuron, by size, as (index, a)."""
+        own = self.values[:, neuron]
+        order = np.argsort(-np.abs(own), kind="stable")[:most]
+        return [(int(at), float(own[at])) for at in order if own[at]]

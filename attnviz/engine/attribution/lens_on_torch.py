@@ -18,7 +18,6 @@ import torch
 from torch import Tensor, nn
 
 from attnviz.attention.functional import Array
-from attnviz.engine.answers import ALONE, answer_places
 from attnviz.engine.attribution.followed_run import (
     FollowedRun,
     Predicted,
@@ -32,6 +31,7 @@ from attnviz.engine.attribution.parts import AskedLogit
 from attnviz.engine.attribution.residual_pass import Jacobian, Leaf, ResidualPass, heads_alone
 from attnviz.engine.device_sizes import sizes, widest
 from attnviz.engine.hook_points import first_of, hooked, with_first
+from attnviz.engine.likely import ALONE, answer_places
 from attnviz.engine.linear_map import matrix_of
 from attnviz.engine.patchable import PatchableModel, Untouched, blocks_of, probe_of
 from attnviz.engine.scan.half_products import Halves, sums_halves
@@ -81,10 +81,7 @@ class _Choice(NamedTuple):
 
 
 def lens_of_answer(model: PatchableModel, given: Input, predicted: Predicted) -> LensReading:
-    """Return what is read of one end of an answer: tokens of the context stand for words.
-
-    predicted: that end. The errors are those of ``torch_lens``.
-    """
+    """Return what is read of one end of an answer, with tokens of the context as words."""
     tokens = answer_places(given.text)
     choice = _Choice(predicted.place, tokens, predicted.answer)
     found = _reading(model, given, choice, lambda own: tokens.index(predicted.place))
@@ -143,10 +140,7 @@ def _reading(
 def _without_later_blocks(
     model: PatchableModel, given: Input, choice: _Choice
 ) -> tuple[Tensor, Tensor]:
-    """Return the logits (blocks + 1, choice) without later blocks, and the model's own (choice,).
-
-    choice: whose logits are wanted.
-    """
+    """Return logits (blocks + 1, choice) without later blocks, and the model's own."""
     entered: list[Tensor] = []
     left: list[Tensor] = []
 
@@ -219,10 +213,7 @@ def _written(
     jacobian: Jacobian,
     wanted: Collection[HeadKey] | None = None,
 ) -> Iterator[tuple[Sequence[HeadKey], Tensor]]:
-    """Yield some heads of a layer with what each alone adds to the tensor of a Jacobian.
-
-    That is (head, ...). leaves: those of the Jacobian. wanted: the heads; None for all.
-    """
+    """Yield some heads of a layer with what each adds to the tensor of a Jacobian, (head, ...)."""
     for at, leaf in enumerate(leaves):
         if leaf.point is None:
             continue
@@ -287,13 +278,7 @@ def torch_one_token_logits(
 def _written_alone(
     model: PatchableModel, tokens: Sequence[int], wanted: Collection[HeadKey]
 ) -> Iterator[tuple[Sequence[HeadKey], Tensor]]:
-    """Yield heads with their own additions to the vocabulary projection's input.
-
-    These are (head, token, width).
-
-    tokens: the ids, each of which is a text of its own.
-    The pass is linear in the heads' outputs z, so this addition is J z, with J its Jacobian.
-    """
+    """Yield heads with what they add to the projection's input, (head, token, width)."""
     projected: list[Tensor] = []
 
     def catch(head: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -12,11 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.attention.activations import Activation
-from attnviz.attention.functional import Floats, project
+from attnviz.attention.functional import Activation, Floats, project
 from attnviz.attention.numpy_stack import NumpyStack, held_norm, neurons_of
-from attnviz.engine.attribution.lens import LensReading, block_readings, head_readings
-from attnviz.engine.attribution.neurons import NeuronReading
+from attnviz.engine.attribution.lens import (
+    LensReading,
+    NeuronReading,
+    block_readings,
+    head_readings,
+)
 from attnviz.engine.attribution.parts import (
     ONE_TOKEN_BATCH,
     AskedLogit,

@@ -2,26 +2,23 @@
 
 The forward pass is a ``ResidualPass``. The sum is compared with the logit of a plain, unobserved
 pass. A model in half precision runs in half precision both times, with its own tolerance.
+
+The neurons of a feed-forward block are what enters the last matrix that it calls: there the pass is
+followed too. Which function made them is found by trial.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 
 from attnviz.attention.functional import Array
-from attnviz.engine.answers import (
-    ALONE,
-    START_END,
-    likeliest_answer,
-    log_chances_of_places,
-    no_foil,
-)
 from attnviz.engine.attribution.followed_run import (
     FollowedRun,
     Predicted,
@@ -33,20 +30,27 @@ from attnviz.engine.attribution.followed_run import (
     parts_of,
     tolerance_of,
 )
-from attnviz.engine.attribution.lens import LensReading
+from attnviz.engine.attribution.lens import LensReading, NeuronReading
 from attnviz.engine.attribution.lens_on_torch import lens_of_answer, torch_lens
-from attnviz.engine.attribution.neurons import NeuronReading
-from attnviz.engine.attribution.neurons_on_torch import torch_neurons
 from attnviz.engine.attribution.own_scores import wide_arrays
 from attnviz.engine.attribution.parts import AskedLogit, Attribution, Attributor, Part, place_of
 from attnviz.engine.device_sizes import widest
+from attnviz.engine.feed_forward import Outputs, find_last_matrices
+from attnviz.engine.forward_pass import not_its_own
 from attnviz.engine.hook_points import HookedCall
 from attnviz.engine.labels import place_of_label, require_one_choice
+from attnviz.engine.likely import (
+    ALONE,
+    START_END,
+    likeliest_answer,
+    log_chances_of_places,
+    no_foil,
+)
+from attnviz.engine.observer import to_numpy
 from attnviz.engine.patchable import PatchableModel, probe_of
-from attnviz.engine.plain_pass import not_its_own
 from attnviz.engine.replacing import LostTrackError
 from attnviz.engine.scan.plan import is_causal
-from attnviz.errors import UsageError
+from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.model import no_logits
 from attnviz.records import HeadKey, Input, ModelInfo
 
@@ -69,11 +73,7 @@ class TorchAttributor(Attributor):
 
     @classmethod
     def of(cls, info: ModelInfo, opened: PatchableModel, given: Input) -> TorchAttributor:
-        """Return the attributor of a model; the texts to be split may differ from ``given``.
-
-        info: names the model in messages. opened: the model itself. given: a text on which it is
-        tried whether tokens see later ones. Raises UsageError if the model predicts no tokens.
-        """
+        """Return a model's attributor, tried on a text; UsageError if it predicts no tokens."""
         if opened.head is None:
             raise no_logits(info.name)
         return cls(opened, given)
@@ -122,10 +122,10 @@ class TorchAttributor(Attributor):
         place = self.place_in(given, asked.position)
         own = widest(logits_of(self.model, given, place)[0])
         # Of equal logits the first counts, as in NumPy.
-        likeliest = own.argsort(descending=True, stable=True)[:_TOP].tolist()
-        answer, foil = asked.words(likeliest[0], len(own))
+        likeliest = own.argsort(descending=True, stable=True)[:_TOP]
         shares = own.sigmoid() if self.model.several else own.softmax(-1)
-        top = tuple((word, float(shares[word])) for word in likeliest)
+        top = tuple(zip(likeliest.tolist(), shares[likeliest].tolist(), strict=True))
+        answer, foil = asked.words(top[0][0], len(own))
         return Predicted(place, own, answer, foil, top)
 
     def predicted_answer(self, given: Input, asked: AskedLogit) -> Predicted:
@@ -222,10 +222,7 @@ class TorchAttributor(Attributor):
 def _rows(
     run: FollowedRun, slopes: Sequence[Tensor | None], parts: Sequence[Part], tolerance: float
 ) -> dict[HeadKey, NDArray[np.floating]]:
-    """Return for each head its contribution to the logit from each source token: (key,).
-
-    Heads whose row does not add up to their part, within ``tolerance``, are left out.
-    """
+    """Return heads' contributions (key,) by source token, of those that add up to their part."""
     expected = {(one.attention, one.layer, one.head): one.contribution for one in parts}
     calls, written = list[HookedCall](), list[Tensor]()
     for leaf, slope in zip(run.leaves, slopes, strict=True):
@@ -262,3 +259,115 @@ def _maps(
 def _array(tensor: Tensor) -> NDArray[np.floating]:
     wide = tensor.detach() if tensor.dtype == torch.float64 else tensor.detach().float()
     return wide.cpu().numpy()
+
+
+# The neurons of a feed-forward block --------------------------------------------------------------
+
+_ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "ReLU": torch.relu,
+    "SiLU": functional.silu,
+    "GELU": functional.gelu,
+    "GELU (tanh)": lambda x: functional.gelu(x, approximate="tanh"),
+    "quick GELU": lambda x: x * torch.sigmoid(1.702 * x),
+    "ReLU squared": lambda x: torch.relu(x).square(),
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+}
+"""The activation functions that are tried, the likeliest first."""
+
+_EPSILONS, _NEAR = 16, 1e-6
+"""The allowed error of a trial relative to the largest value: in epsilons of the model's numbers,
+and at least, since some models round the constants of an activation."""
+
+
+def torch_neurons(
+    model: PatchableModel, given: Input, layer: int, predicted: Predicted
+) -> NeuronReading:
+    """Return what a layer's neurons write to a logit; UnsupportedError if it has no such sum."""
+    place, own, answer, foil, *_ = predicted
+    with model.hook_points.borrowed():
+        with torch.no_grad():
+            last = find_last_matrices(model, probe_of(given))
+            if layer not in last:
+                raise _no_neurons(model, layer)
+            down, others = last[layer]
+            call = [one for one, (matrix, _) in last.items() if matrix is down].index(layer)
+            seen = Outputs()
+            seen.run(model, given, others)
+        plain = follow(model, given, place)
+        run = follow(model, given, place, inside=(down, call))
+    tolerance = tolerance_of(run, own)
+    before, slopes = (
+        each.slopes(difference(each.logits, answer, foil)[each.row]) for each in (plain, run)
+    )
+    slope = None if run.neurons is None else slopes[run.neurons]
+    if run.neurons is None or slope is None:
+        raise _no_neurons(model, layer)
+    (part, bias_before), (_, bias) = (
+        _of_layer(parts_of(*each), layer) for each in ((plain, before), (run, slopes))
+    )
+    whole = run.leaves[run.neurons].value.detach()
+    values = whole.flatten(0, -2)
+    written = (widest(slope) * widest(whole)).flatten(0, -2).sum(0)
+    name, active, up = _activation(values, _columns(others, down, seen, values.shape, call))
+    reading = NeuronReading(
+        layer=layer,
+        position=place,
+        activation=name,
+        active=active if active is None else to_numpy(active),
+        up=up if up is None else to_numpy(up),
+        values=to_numpy(values),
+        written=to_numpy(written),
+        bias=bias - bias_before,
+        part=part,
+        tolerance=tolerance,
+    )
+    if len(values) != len(given.predicted) or not reading.tallies:
+        raise _no_neurons(model, layer)
+    return reading
+
+
+def _of_layer(parts: Sequence[Part], layer: int) -> tuple[float, float]:
+    """Return the contributions of the feed-forward block and of the biases of a layer."""
+    own = [part for part in parts if part.layer == layer]
+    of = {kind: sum(p.contribution for p in own if p.kind == kind) for kind in ("mlp", "bias")}
+    return of["mlp"], of["bias"]
+
+
+def _columns(
+    others: Sequence[nn.Module], down: nn.Module, seen: Outputs, shape: torch.Size, call: int
+) -> Iterator[Tensor]:
+    """Yield what a block's other matrices put out, (token, neuron); of a joint one halves."""
+    for module in others:
+        outputs = seen.of.get(id(module), ())
+        if module is down or call >= len(outputs):
+            continue
+        flat = outputs[call].reshape(-1, outputs[call].shape[-1])
+        if flat.shape == shape:
+            yield flat
+        elif flat.shape == (shape[0], 2 * shape[1]):
+            yield from flat.chunk(2, -1)
+
+
+def _activation(
+    values: Tensor, columns: Iterator[Tensor]
+) -> tuple[str | None, Tensor | None, Tensor | None]:
+    """Return the name of the known function that made values, f(x) and its factor; or None."""
+    known = list(columns)
+    near = max(_EPSILONS * torch.finfo(values.dtype).eps, _NEAR)
+    allowed = near * widest(values.abs().max())
+    for x in known:
+        for name, function in _ACTIVATIONS.items():
+            active = function(x)
+            for up in (None, *(one for one in known if one is not x)):
+                made = active if up is None else active * up
+                if (widest(made) - widest(values)).abs().max() <= allowed:
+                    return name, active, up
+    return None, None, None
+
+
+def _no_neurons(model: PatchableModel, layer: int) -> UnsupportedError:
+    return UnsupportedError(
+        f"--ffn: the feed-forward block of layer {layer} of {type(model.root).__name__} "
+        "is no sum over neurons, such as one of experts: choose another layer"
+    )

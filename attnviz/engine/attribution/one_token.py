@@ -53,11 +53,7 @@ class OneTokenWrites(NamedTuple):
 
 
 def tried_tokens(model: Model, tokens: int = TRIED, seed: int = 0) -> list[int]:
-    """Return the ids of the plain tokens of the vocabulary, or a random sample of them.
-
-    tokens: the largest number to return. seed: of the random sample.
-    Raises UsageError for a model that is no language model of one stack.
-    """
+    """Return the plain tokens of a vocabulary or a sample; UsageError for other models."""
     if tokens < 1:
         raise UsageError(f"expected at least 1 token to try, got {tokens}")
     if model.kinds != ("self",):

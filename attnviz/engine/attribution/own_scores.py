@@ -57,11 +57,7 @@ class OwnScores(NamedTuple):
 
 
 class _ScoreWatch(SoftmaxWatch):
-    """Ends a pass at one softmax over keys, and records what it saw there in ``found``.
-
-    lengths: the numbers of tokens that an axis can have. call: the index of the softmax in the
-        pass. zero: the index of a product whose result is that of a query of zeros; None for none.
-    """
+    """Ends a pass at its softmax number ``call``; a product may be one of a query of zeros."""
 
     def __init__(self, lengths: Sequence[int], call: int, zero: int | None) -> None:
         super().__init__(1, set(lengths))
@@ -134,11 +130,7 @@ def by_head(factor: Tensor) -> Tensor:
 def own_scores(
     run: Callable[[], object], given: Input, call: int, *, zero: int | None = None
 ) -> OwnScores | None:
-    """Run ``run`` up to one softmax over keys, and return the queries, keys and scores seen there.
-
-    Return None if ``run`` has no such softmax, or no product before it. given: the text.
-    call: the index of the softmax. zero: the index of a product to compute with a query of zeros.
-    """
+    """Return what the softmax number ``call`` of a run sees, or None; a product may be of zeros."""
     watch = _ScoreWatch((len(given.text), len(given.predicted)), call, zero)
     try:
         with torch.no_grad(), watch:
@@ -151,11 +143,7 @@ def own_scores(
 def own_facts(
     run: Callable[[], object], given: Input, call: int, *, head: int, query: int
 ) -> SplitScores | None:
-    """Return a head's scale, mask, bias and weights for one query, as scores without parts.
-
-    None if the scores are no scaled product of queries and keys plus something that is fixed.
-    run: runs the model over ``given``. call: the index of its attention call.
-    """
+    """Return a head's facts for one query without parts; None if scores are no such product."""
     own = own_scores(run, given, call)
     other = None if own is None else own_scores(run, given, call, zero=own.product)
     if own is None or other is None or own.scores.shape[0] % own.key.shape[0]:
@@ -205,20 +193,13 @@ _WEIGHTS = "are_attention_weights"
 
 @dataclass(frozen=True)
 class Mixing:
-    """The attention weights and the values of one attention call.
-
-    weights: (head, row, key), of the chosen queries. values: (head, key, dim).
-    """
+    """The weights (head, row, key) of some queries and the values (head, key, dim) of a call."""
 
     weights: Tensor
     values: Tensor
 
     def written(self, slope: Tensor) -> Tensor:
-        """Return how much each key's value changes the target: ⟨slope_i, α_ij v_j⟩.
-
-        The result is (head, row, key). slope: (row, head, dim), the derivative of the target, such
-        as a logit, by the heads' outputs.
-        """
+        """Return ⟨slope_i, α_ij v_j⟩ (head, row, key) for slopes (row, head, dim) of a target."""
         return self.weights * torch.einsum("ihd,hjd->hij", slope.to(self.values), self.values)
 
 
@@ -232,11 +213,7 @@ class MixingWatch(SoftmaxWatch):
         self._last: tuple[Callable[[slice], Tensor], Tensor] | None = None
 
     def take(self, point: HookedCall, rows: slice) -> Mixing | None:
-        """Return the attention weights and values recorded since the last call of ``take``.
-
-        None is returned if there are none, or if their shape does not fit.
-        point: the attention call. rows: the queries whose weights are wanted.
-        """
+        """Return the mixing recorded since the last ``take``, of some queries; or None."""
         found, self._last = self._last, None
         if found is None:
             return None
@@ -275,11 +252,7 @@ class MixingWatch(SoftmaxWatch):
 
 
 def fused_scores(query: Tensor, key: Tensor, given: Mapping[str, Any], rows: slice) -> Tensor:
-    """Return the scores (..., head, row, key) that torch's fused attention puts into its softmax.
-
-    query: (..., head, query, dim). key: (..., head, key, dim), of as many heads or of fewer.
-    given: the other arguments by name. rows: the wanted queries.
-    """
+    """Return the scores (..., head, row, key) that torch's fused attention softmaxes."""
     mask, scale = given.get("attn_mask"), given.get("scale")
     size = query.shape[-2], key.shape[-2]
     if given.get("is_causal"):

@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from attnviz.engine.answers import AnswerSpan
-    from attnviz.engine.attribution.lens import LensReading
-    from attnviz.engine.attribution.neurons import NeuronReading
+    from attnviz.engine.attribution.lens import LensReading, NeuronReading
+    from attnviz.engine.likely import AnswerSpan
 
 ONE_TOKEN_BATCH = 64
 """The texts of one token that run together."""
@@ -118,10 +117,7 @@ class Attribution:
 
     @property
     def tallies(self) -> bool:
-        """Return True if the parts add up to the logit within the tolerance.
-
-        If they do not, the contributions are meaningless.
-        """
+        """Return True if the parts add up to the logit; else the contributions mean nothing."""
         return abs(self.sum - self.decomposed) <= self.tolerance  # False for NaN
 
 
@@ -139,11 +135,7 @@ class AskedLogit(NamedTuple):
     maps: Collection[HeadKey]
 
     def words(self, likeliest: int, vocabulary: int) -> tuple[int, int | None]:
-        """Return the token ids of answer and foil; the foil may be None.
-
-        likeliest: the id that is the default answer. vocabulary: the number of tokens. Raises
-        UsageError for a token outside of the vocabulary, and for an answer that equals the foil.
-        """
+        """Return the ids of answer and foil or None; UsageError for unknown or equal tokens."""
         answer = likeliest if self.answer is None else self.answer
         for name, word in (("answer", answer), ("foil", self.foil)):
             if word is not None and not 0 <= word < vocabulary:
@@ -172,12 +164,10 @@ class Attributor(ABC):
     ) -> Attribution:
         """Return one logit, or the difference of two, as a sum over the parts of the model.
 
-        given: the text. position: from 0, or negative from the end. The default is the last, or the
-        mask token's of a model that reads both ways. answer: the token id; by default the likeliest
-        token's. foil: the id of a token to subtract, or None. maps: the heads whose contribution is
-        wanted for every query. Raises UsageError for a position, token or head that does not exist,
-        and if a model that reads both ways has no mask token there; UnsupportedError if parts
-        cannot be traced to the logits.
+        position: negative from the end; by default the last, or the mask token's. answer: the
+        likeliest token's id by default. foil: an id to subtract. maps: heads wanted for every
+        query. Raises UsageError for what does not exist or is not masked, UnsupportedError if parts
+        cannot be traced.
         """
         return self.taken_apart(given, AskedLogit(position, answer, foil, maps))
 
@@ -190,40 +180,26 @@ class Attributor(ABC):
 
     @abstractmethod
     def lens(self, given: Input, asked: AskedLogit) -> LensReading:
-        """Return what the model predicts after each block, and what each head adds to the logits.
-
-        asked: the position, and the token whose logit is followed. Raises UsageError if one of them
-        does not exist, UnsupportedError if the architecture does not allow it.
-        """
+        """Return what blocks predict and heads add; UsageError, UnsupportedError if it cannot."""
 
     @abstractmethod
     def neurons(self, given: Input, asked: AskedLogit, layer: int) -> NeuronReading:
-        """Return what each neuron of a layer's feed-forward block writes towards a logit.
-
-        Raises UsageError for a position or token that does not exist, UnsupportedError if the block
-        is no sum over neurons.
-        """
+        """Return what neurons of a layer write towards a logit; errors as those of ``lens``."""
 
     @abstractmethod
     def logits_of_texts(
         self, texts: Sequence[Input], place: int, hidden: Sequence[int] = ()
     ) -> Array:
-        """Return the logits (text, vocab) of the token at ``place`` of texts of one length.
+        """Return the logits (text, vocab) at ``place`` of texts of one length, in float64.
 
-        They are float64, and stay on a GPU. A question-answering model's are ln p of the answer's
-        start and end among the tokens of the context.
-
-        hidden: for each text the index of a token to which no other token attends, in any head;
-            empty to hide none. Raises UnsupportedError if attention scores cannot be edited.
+        Of question answering they are ln p of the answer's start and end among the context's
+        tokens. hidden: for each text the token to which no other attends. Raises UnsupportedError
+        if it cannot be.
         """
 
 
 def place_of(position: int | None, tokens: int, default: int) -> int:
-    """Return a typed position as an index from 0 among the tokens of a text.
-
-    position: as typed, negative from the end, or None for ``default``. tokens: their number.
-    Raises UsageError for a position that does not exist.
-    """
+    """Return a typed position as an index below ``tokens``; UsageError if there is no such one."""
     place = default if position is None else position + tokens * (position < 0)
     if not 0 <= place < tokens:
         raise UsageError(

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from attnviz.attention.functional import Floats, merge_heads, project
 from attnviz.attention.numpy_stack import NumpyStack
-from attnviz.engine.attribution.recorded_run import RecordedRun
+from attnviz.engine.attribution.scores_on_numpy import RecordedRun
 from attnviz.engine.backend import backend_of
 from attnviz.engine.patching import ATTENDED, PathEffects, PathRead, What
 from attnviz.errors import UsageError
@@ -55,7 +55,7 @@ def path_effects(
         if (stack := backend.stack) is not None:
             reads = numpy_path_reads(stack, clean.text, corrupt.text, senders)
         else:
-            from attnviz.engine.attribution.paths_on_torch import torch_path_reads
+            from attnviz.engine.attribution.followed_run import torch_path_reads
 
             opened = backend.open_patchable(kind, clean)
             reads = torch_path_reads(opened, clean, corrupt, senders)

@@ -1,6 +1,7 @@
 """Products with a weight, of which only those columns are computed that are read.
 
-One head reads few of the columns of a projection that is shared by all heads and both sides.
+One head reads few of the columns of a projection that is shared by all heads and both sides. On a
+GPU a whole product takes less time than the wait for which columns these are, so all are computed.
 """
 
 from __future__ import annotations
@@ -82,12 +83,19 @@ def _flat(tensor: Tensor) -> Tensor:
 
 
 def _used(flat: Tensor, axis: int) -> Tensor:
-    """Return the indices along the other axis of a matrix where it is not zero throughout."""
+    """Return the indices along the other axis of a matrix where it is not zero throughout.
+
+    On a GPU return all indices, for which it need not be waited.
+    """
+    if flat.device.type != "cpu":
+        return torch.arange(flat.shape[1 - axis], device=flat.device)
     return flat.any(axis).nonzero()[:, 0]
 
 
 def _range(flat: Tensor, axis: int) -> slice:
     """Return the slice along the other axis of a matrix outside of which all is zero."""
+    if flat.device.type != "cpu":
+        return slice(0, flat.shape[1 - axis])
     used = _used(flat, axis)
     return slice(int(used[0]), int(used[-1]) + 1) if len(used) else slice(0)
 
@@ -114,13 +122,10 @@ class ReadColumns(FunctionWatch):
         self._at = 0
 
     def learn(self, read: Sequence[Tensor]) -> None:
-        """Find which rows and columns of each product the tensors ``read`` depend on.
-
-        read: results of the last run, whose input must have required a gradient. Later runs compute
-            only these rows and columns.
-        """
+        """Find the rows and columns of each product that results of the last run depend on."""
         followed = [whole for whole in self._whole if whole.requires_grad]
-        if not followed:  # such as products with weights that are unpacked for each
+        # There is none where weights are unpacked for each product.
+        if not followed or followed[0].device.type != "cpu":
             return
         slopes = iter(torch.autograd.grad(read, followed, random_like(read), allow_unused=True))
         self._read = []

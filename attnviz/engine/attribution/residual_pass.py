@@ -235,10 +235,7 @@ class ResidualPass(FunctionWatch):
             yield
 
     def edit(self, number: int, point: HookedCall, outputs: Tensor) -> Tensor:
-        """Return the heads' outputs (text, token, head, dim) as a leaf, which torch differentiates.
-
-        number: the index of the attention call among all calls of the pass.
-        """
+        """Return a call's outputs (text, token, head, dim) as a differentiable leaf."""
         if point.what != "output":
             self.read[number, point.what] = outputs
             self._end_at(number)
@@ -353,10 +350,7 @@ class ResidualPass(FunctionWatch):
             self._factors = query, key
 
     def _way(self, name: str, first: bool, found: list[Any], reads: bool) -> Way | None:
-        """Return the method that computes a function with a tracked result.
-
-        None for an untracked one.
-        """
+        """Return what computes a function with a tracked result; None if it is not tracked."""
         if name in MATRIX_PRODUCTS:
             own = {"addmm": self._biased, "baddbmm": self._biased}
             own |= {"linear": self._linear, "conv1d": self._linear}
@@ -476,10 +470,7 @@ def head_alone(value: Tensor, head: int) -> Tensor:
 
 
 def heads_alone(value: Tensor, heads: Sequence[int]) -> Tensor:
-    """Return a leaf's value for each of some heads, (heads, text, token, head, dim).
-
-    It is zero for all heads but that one.
-    """
+    """Return a leaf (heads, text, token, head, dim) for each of some heads, zero for the others."""
     alone = value.new_zeros(len(heads), *value.shape)
     for at, head in enumerate(heads):
         alone[at, :, :, head] = value[:, :, head]
@@ -513,10 +504,7 @@ class Jacobian:
         return slope is not None and slope.numel() > 0
 
     def moved(self, change: Mapping[int, Tensor]) -> Sequence[Tensor | None]:
-        """Return J Δz for each observed tensor; None for one that does not depend on these leaves.
-
-        change: Δz by the index of the leaf; other leaves do not change.
-        """
+        """Return J Δz of each observed tensor, or None; ``change`` has Δz by leaf's index."""
         chosen = [at for at in change if self.leads(at)]
         return torch.autograd.grad(
             [self._products[at] for at in chosen],
@@ -562,10 +550,7 @@ def _around(
 def _outermost_entries(
     module: nn.Module, left_out: nn.Module | None
 ) -> Iterator[tuple[int, nn.Module]]:
-    """Yield (index, module) of each entry of the outermost ``ModuleList``s under ``module``.
-
-    left_out: a module that is not searched, or None.
-    """
+    """Yield (index, module) of each entry of the outermost ``ModuleList``s but ``left_out``."""
     for child in module.children():
         if isinstance(child, nn.ModuleList):
             yield from enumerate(child)

@@ -123,10 +123,7 @@ class SplitScores:
         return capped + self.added
 
     def coefficients(self, key: int, than: int | None) -> NDArray[np.float64]:
-        """Return c (key,) such that Σ_v c_v · score_v is the key's lead over other keys.
-
-        than: the key to compare with; None for the mean of the other visible keys.
-        """
+        """Return c (key,): Σ_v c_v · score_v is the key's lead over ``than``, or the others."""
         found = np.zeros(len(self.weights))
         others = [each for each in self.visible if each != key] if than is None else [than]
         found[others] = -1 / len(others)
@@ -134,20 +131,12 @@ class SplitScores:
         return found
 
     def matrix(self, coefficients: Floats) -> NDArray[np.float64]:
-        """Return the lead split into (part of the query, part of the key), uncapped, in nats.
-
-        coefficients: (key,), as ``coefficients`` returns them; or 1 at one key and 0 elsewhere,
-            which gives the parts of that key's score.
-        """
+        """Return the lead (query's part, key's part) in nats, uncapped, by keys' weights."""
         keys = np.einsum("bkd,k->bd", self.key, coefficients)
         return self.query @ keys.T * self.scale
 
     def lead(self, logs: Floats, coefficients: Floats) -> float:
-        """Return a key's lead in nats, Σ_v c_v · logs_v over the visible keys.
-
-        logs: (key,), the logarithms of attention weights, or scores. coefficients: c, as the method
-            of this name returns them.
-        """
+        """Return a key's lead in nats, Σ_v c_v · logs_v over the visible keys."""
         return float(logs[self.visible] @ coefficients[self.visible])
 
     def by_distance(self, coefficients: Floats) -> float | None:
@@ -170,11 +159,7 @@ class SplitScores:
 
     @cached_property
     def own_logs(self) -> NDArray[np.float64]:
-        """Return ln A (key,) of the model's attention weights A.
-
-        Where A underflows to 0, it is computed as the sum of the score's parts minus the logarithm
-        of the softmax's denominator.
-        """
+        """Return ln A (key,) of the model's weights; from the scores where A underflows to 0."""
         logs, sums = np.log(np.maximum(self.weights, _VANISHED)), self.limited(self.scores)
         shift = (logs - sums)[self._known].max(initial=-np.inf)
         vanished = (self.weights <= _VANISHED) & np.isfinite(self.added)
@@ -217,10 +202,7 @@ class ScoreSplitter(ABC):
 
     @abstractmethod
     def split(self, given: Input, asked: AskedLink) -> SplitScores:
-        """Return the scores of the asked query as sums over the parts of the model.
-
-        Raises UnsupportedError if query or key cannot be followed to what wrote them.
-        """
+        """Return the asked query's scores as sums over parts; UnsupportedError if not followed."""
 
     @abstractmethod
     def leads(self, texts: Sequence[Input], asked: AskedLink, known: SplitScores) -> SideLeads:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from attnviz.attention.functional import project
 from attnviz.attention.numpy_attention import NumpyAttention
-from attnviz.attention.numpy_stack import NumpyStack, embeddings
-from attnviz.engine.attribution.recorded_run import RecordedRun
+from attnviz.attention.numpy_stack import NumpyStack, embeddings, held_norm, held_norm_back
 from attnviz.engine.attribution.scores import (
     AskedLink,
     ReadSide,
@@ -22,6 +22,69 @@ from attnviz.engine.attribution.scores import (
     largest_heads,
 )
 from attnviz.records import Floats, Input
+
+
+class RecordedRun(NumpyStack):
+    """One recorded pass, in which each norm is a linear map of fixed scale.
+
+    ids: (..., token). layers: how many run; None for all. embedded, end: the stream before and
+    after them. reads: attention's inputs. given: norms' inputs by name. outputs: (..., head, token,
+    dim), weights: (..., head, query, key), fed: by layer.
+    """
+
+    def __init__(self, stack: NumpyStack, ids: ArrayLike, layers: int | None = None) -> None:
+        shape = stack.shape if layers is None else replace(stack.shape, layers=layers)
+        super().__init__(shape, {}, stack.dtype)
+        self.tensors = stack.tensors
+        self.ids = np.asarray(ids)
+        self.given: dict[str, Floats] = {}
+        self.reads: list[Floats] = []
+        self.outputs: list[Floats] = []
+        self.weights: list[Floats] = []
+        self.fed: list[Floats] = []
+        self.end = self.run_outputs(self.ids, self._observe)
+        self.finite = bool(np.isfinite(self.end).all())
+
+    def moved(self, name: str, change: Floats) -> Floats:
+        """Return the change (token, width) of a norm's output for one of its input, scale held."""
+        return held_norm(self, name, self.given[name], change)
+
+    def moved_back(self, name: str, slope: Floats) -> Floats:
+        """Return the gradient at a norm's input from ``slope`` at its output, scale held."""
+        return held_norm_back(self, name, self.given[name], slope)
+
+    def embedded_since(self, clean: RecordedRun) -> Floats:
+        """Return the clean run's embedding minus this run's, as the first layer's input."""
+        if (name := "embedding_norm") not in self.given:
+            return clean.embedded - self.embedded
+        return self.embedding_of(clean.given[name] - self.given[name])
+
+    def embedding_of(self, rows: Floats) -> Floats:
+        """Return what rows of the tables of embeddings, (token, width), become before layer 0."""
+        if "embedding_norm" in self.given:
+            rows = self.moved("embedding_norm", rows)
+        weight = self.tensors.optional("embedding_projection.weight")
+        return rows if weight is None else project(rows, weight)
+
+    def _observe(self, layer: int, weights: Floats, outputs: Floats) -> None:
+        self.weights.append(weights)
+        self.outputs.append(outputs)
+
+    def embed(self, ids: NDArray[np.integer], start: int = 0) -> Floats:
+        self.embedded = super().embed(ids, start)
+        return self.embedded
+
+    def read(self, layer: int, residual: Floats) -> Floats:
+        self.reads.append(super().read(layer, residual))
+        return self.reads[-1]
+
+    def _norm(self, name: str, residual: Floats) -> Floats:
+        self.given[name] = residual
+        return super()._norm(name, residual)
+
+    def _feed_forward(self, layer: int, read: Floats) -> Floats:
+        self.fed.append(super()._feed_forward(layer, read))
+        return self.fed[-1]
 
 
 @dataclass(frozen=True)
@@ -54,10 +117,7 @@ class NumpyScoreSplitter(ScoreSplitter):
 
 
 class _Reader:
-    """One head of a recorded run, whose query and keys are linear in the writes before it.
-
-    stack: the model. run: over one text, up to the head's layer.
-    """
+    """One head of a run over one text; its query and keys are linear in the writes before it."""
 
     def __init__(self, stack: NumpyStack, run: RecordedRun, layer: int, head: int) -> None:
         self._stack, self._run, self._layer, self._head = stack, run, layer, head
@@ -93,10 +153,7 @@ class _Reader:
         )
 
     def _biases(self) -> tuple[Floats, Floats]:
-        """Return what biases of the norm and the projections make of query and key.
-
-        Both are (..., 1, token, dim).
-        """
+        """Return what biases make of query and key, (..., 1, token, dim) each."""
         shift = self._stack.tensors.optional(f"{self._name}.bias")
         entering = np.zeros_like(self._read)
         if shift is not None and not self._after:
@@ -166,10 +223,7 @@ class _Reader:
         return rows.sum(0) * split.scale
 
     def _followed(self, writes: Floats) -> tuple[Floats, Floats]:
-        """Return the parts of query and key (part, token, dim) that writes make.
-
-        writes: (part, token, width).
-        """
+        """Return the parts of query and key (part, token, dim) that writes make."""
         entering = writes if self._after else self._run.moved(self._name, writes)
         query, key, _ = self._attention.moved_inputs(self._read, entering)
         return query[..., 0, :, :], key[..., 0, :, :]
@@ -219,10 +273,7 @@ def _writes(run: RecordedRun, layer: int) -> Iterator[tuple[Sequence[StreamPart]
 
 
 def _slopes(run: RecordedRun, layer: int, slope: Floats) -> dict[_Place, Floats]:
-    """Return the derivative of a number by the stream at each place before a layer.
-
-    slope: that by what enters the layer, (text, token, width), as are the results.
-    """
+    """Return a number's derivative (text, token, width) by the stream at each earlier place."""
     found = {_Place(layer): slope}
     for at in reversed(range(layer)):
         for place, norm in ((_Place(at, within=True), "feed_norm"), (_Place(at), "attention_norm")):

@@ -58,10 +58,7 @@ from attnviz.records import Floats, HeadKey, Input
 
 
 class TorchScoreSplitter(ScoreSplitter):
-    """Splits the attention scores of a transformers model.
-
-    model: as it was loaded. opened: the same model, as one whose heads can be observed.
-    """
+    """Splits the attention scores of a transformers model, given as loaded and ``opened``."""
 
     def __init__(self, name: str, model: PreTrainedModel, opened: PatchableModel) -> None:
         self._name, self._model, self._opened = name, model, opened
@@ -263,10 +260,7 @@ class _TrackedRun:
                 yield part, change
 
     def _targets(self, split: SplitScores, asked: AskedLink) -> dict[ReadSide, Tensor]:
-        """Return the leads (text,) as a function of each side, the other held.
-
-        The result is empty if they are not tracked.
-        """
+        """Return the leads (text,) by side, the other side held; empty if untracked."""
         towards = torch.tensor(split.coefficients(asked.key, asked.than))
         query, key = (self._read(side, asked.head[2]) for side in SIDES)
         if query is None or key is None:
@@ -278,11 +272,7 @@ class _TrackedRun:
         }
 
     def leads(self, split: SplitScores, asked: AskedLink) -> SideLeads | None:
-        """Return (text, part), for query and keys: what each part adds to a lead, from gradients.
-
-        Return None if the query or key vectors are not tracked, or if the parts of several texts
-        cannot be told apart: then they do not add up to each text's lead.
-        """
+        """Return (text, part) of each side from gradients; None if they do not add up."""
         found, texts = [], len(self._texts)
         for target in self._targets(split, asked).values():
             terms = [
@@ -298,11 +288,7 @@ class _TrackedRun:
         return (found[0], found[1]) if found else None
 
     def _sum_of(self, part: StreamPart, terms: Sequence[Tensor | None]) -> Tensor:
-        """Return the sum (text,) of a part's terms.
-
-        terms: of each leaf by token, and by head where it is of heads; None where it has no
-            influence.
-        """
+        """Return the sum (text,) of a part's terms by leaf, which are None without influence."""
         known = [term for at in self._leaves[part] if (term := terms[at]) is not None]
         own = [term if part.head is None else term[..., part.head] for term in known]
         device = own[0].device if own else None
@@ -318,7 +304,7 @@ class _TrackedRun:
         matrix = split.matrix(split.coefficients(asked.key, asked.than))
         wholes = {"query": matrix.sum(1), "key": matrix.sum(0)}
         slopes = {side: self._slopes(target.sum()) for side, target in targets.items()}
-        found: dict[tuple[ReadSide, int], Floats] = {}
+        found: dict[tuple[ReadSide, int], Tensor] = {}
         for side, at in largest_heads(split, asked):
             (leaf,) = self._leaves[split.parts[at]]
             number, head = self._flow.leaves[leaf].point, split.parts[at].head
@@ -326,10 +312,12 @@ class _TrackedRun:
             slope = slopes[side][leaf]
             if mixing is None or slope is None or head is None:
                 continue
-            rows = wide_array(mixing.written(slope[0])[head].sum(0))
-            if abs(rows.sum() - wholes[side][at]) <= 10 * split.tolerance:
-                found[side, at] = rows
-        return found
+            found[side, at] = mixing.written(slope[0])[head].sum(0)
+        return {
+            (side, at): rows
+            for (side, at), rows in zip(found, wide_arrays([*found.values()]), strict=True)
+            if abs(rows.sum() - wholes[side][at]) <= 10 * split.tolerance
+        }
 
     def _slopes(self, target: Tensor) -> Sequence[Tensor | None]:
         """Return the derivative of a lead by each leaf; None for a leaf without influence."""
@@ -434,7 +422,8 @@ class BlockAlone:
         found = self._run(stream)
         if found is None:
             return None
-        return wide_array(found[0]), wide_array(found[1])
+        both = wide_array(torch.cat([found[0][None], found[1]]))  # a GPU is asked once
+        return both[0], both[1:]
 
     def _run(self, stream: Tensor) -> tuple[Tensor, Tensor] | None:
         head, query = self._place

@@ -152,10 +152,7 @@ class BatchExpansion:
         return outputs
 
     def _fed(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
-        """Return a feed-forward module's output after its edit.
-
-        The module may be outside of a block.
-        """
+        """Return a feed-forward module's edited output; it may be outside of a block."""
         point = self._inside.feed_forward.get(self._next - 1)
         added = first_of(output)
         if point is None or added is None:
@@ -252,12 +249,7 @@ class BatchExpansion:
 
 @dataclass(frozen=True)
 class _Part:
-    """Some rows of a batch on which a block is called at once.
-
-    first: the index of the first of them. rows: their number.
-    begins: True if they are copies of row 0 that begin here.
-    late: True if they are one row up to their attention.
-    """
+    """Some rows of a batch that run at once; copies that begin may be one row up to attention."""
 
     first: int
     rows: int
@@ -384,11 +376,7 @@ class RecordBlocks:
 
 
 def mapped(value: Any, change: Callable[[Path, Tensor], Any], path: Path = ()) -> Any:
-    """Return a copy of nested tuples, lists and dicts with each tensor replaced.
-
-    change: receives a tensor's path and the tensor, and returns the replacement. path: that of
-        ``value`` itself in the outermost object.
-    """
+    """Return a copy of nested containers with ``change(path, tensor)`` for each tensor."""
     if isinstance(value, Tensor):
         return change(path, value)
     if type(value) in (tuple, list):

@@ -26,10 +26,7 @@ _GELU_ROUNDING = 2e-6
 
 
 def rows_at_once(blocks: Sequence[nn.Module], tokens: int) -> int:
-    """Return on how many rows a block should be called at once to be fastest.
-
-    blocks: those of the model. tokens: the length of each row.
-    """
+    """Return on how many rows of so many tokens a block should be called at once to be fastest."""
     weights = [weight for block in blocks for weight in block.parameters() if weight.ndim > 1]
     buffer = sizes(weights[0].device.type).buffer_bytes if weights else None
     if buffer is None:
@@ -39,10 +36,7 @@ def rows_at_once(blocks: Sequence[nn.Module], tokens: int) -> int:
 
 
 def peak_bytes(run: Callable[[], object], owned: Collection[nn.Module]) -> int:
-    """Return the most bytes that tensors made by ``run`` use at once.
-
-    The parameters and buffers of ``owned`` modules do not count.
-    """
+    """Return the most bytes of tensors that ``run`` makes, but for parameters of ``owned``."""
     watch = _Watch(owned)
     with watch:
         run()

@@ -236,22 +236,14 @@ def _blocks(changes: Sequence[Change], first: Sequence[int], tokens: int) -> Col
 
 @dataclass(frozen=True)
 class Fork:
-    """The rows of the batch in one layer, when several ablations or patches share rows.
-
-    sources: for each row the row of the layer before that it continues; −1 for the unchanged text.
-    patches: the sites that are replaced in this layer, by row.
-    """
+    """A layer's rows: the row before that each continues (−1: the text), and its sites."""
 
     sources: tuple[int, ...]
     patches: dict[int | None, Patch]
 
 
 def forks(changes: Sequence[Change], first: int, layers: int) -> tuple[list[Fork], list[int]]:
-    """Return the rows of each layer from ``first`` on, and the row of each change at the end.
-
-    changes: the ablations or patches; those that replace equal sites so far have the same row.
-    first: the first layer in which something is changed. layers: the number of layers.
-    """
+    """Return each layer's rows from ``first`` on, and each change's row; equal ones share one."""
     sites = [_by_layer(change) for change in changes]
     ends, found = [-1] * len(changes), []
     for layer in range(first, layers):

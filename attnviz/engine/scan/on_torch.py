@@ -11,15 +11,15 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from attnviz.engine.answers import ALONE
 from attnviz.engine.device_sizes import sizes, sizes_on, widest
 from attnviz.engine.effects import Positions, ScanOptions, Variant
+from attnviz.engine.forward_pass import ends_alike, not_its_own
 from attnviz.engine.hook_points import HookedCall
 from attnviz.engine.labels import label_places, require_one_choice
+from attnviz.engine.likely import ALONE
 from attnviz.engine.observer import to_numpy
 from attnviz.engine.patchable import Keep, PatchableModel, Untouched, run_pass
 from attnviz.engine.patching import Pair, Patch, PatchMetric, PatchOptions, What
-from attnviz.engine.plain_pass import ends_alike, not_its_own
 from attnviz.engine.replacing import Change, Held, LostTrackError, RowEdit, values_of
 from attnviz.engine.scan.expansion import Inside
 from attnviz.engine.scan.memory import fused_activations, peak_bytes
@@ -204,10 +204,7 @@ class TorchRunner(SiteRunner):
     def logits_alone(
         self, given: Input, position: int, what: frozenset[What], intervention: RowEdit
     ) -> Tensor:
-        """Return the logits (vocab,) of one position in a pass without further rows.
-
-        given: the text. what: the kinds of values that the intervention edits.
-        """
+        """Return one position's logits (vocab,) in a pass without further rows, edited."""
         answer = run_alone(self.plan, self._way(what).inside, given, intervention)
         assert answer.projected is not None
         assert self.read_out is not None
@@ -232,10 +229,7 @@ class TorchRunner(SiteRunner):
             self.notes.append(note)
 
     def _room(self, given: Input, wanted: int) -> Room:
-        """Return the memory that passes over texts of this length need and may use.
-
-        The memory of a row is measured only if a coarse bound does not fit.
-        """
+        """Return the memory that passes over such texts need; measured unless a bound fits."""
         model, plan = self.model, self.plan
         tokens = len(given.ids) + len(given.target or ())
         unembedding = (
@@ -255,11 +249,7 @@ class TorchRunner(SiteRunner):
 
 
 def _numbers(plan: ScanPlan, tokens: int) -> int:
-    """Return about how many numbers a row of the batch takes in memory during a pass.
-
-    They are the outputs of all modules outside the blocks, and of those in the largest block. A
-    module's output is taken to be as wide as its parameter's longer side.
-    """
+    """Return about how many numbers a row takes: outputs outside blocks and in the largest one."""
     model = plan.model
     blocks = {id(call.block): call.block for call in plan.calls}.values()
     inside = {id(part) for block in blocks for part in block.modules()}
@@ -278,11 +268,7 @@ def _width(module: nn.Module) -> int:
 
 
 def _estimated(runner: TorchRunner, work: PatchWork, patches: Sequence[Patch]) -> Measured:
-    """Return the estimated metrics M + ⟨∂M/∂z, z of the other run − z⟩ for each patch.
-
-    z are the values at the patch's sites. work: the prompt pair, with M and z of its base run.
-    Each metric is an array (patch,).
-    """
+    """Return M + ⟨∂M/∂z, z of the other run − z⟩ (patch,) for each metric M."""
     zeros = _Zeros(runner.kind, work.what)
     with runner.open(learning=True), whole_modules(runner.model.root):
         logits = runner.logits_alone(work.base.given, work.base.position, work.what, zeros)
@@ -325,11 +311,7 @@ def _first_order(
 
 
 class _Zeros(Untouched):
-    """Adds zeros to the values of a run, so that metrics can be differentiated by these values.
-
-    kind: the attention whose values these are. what: the kinds of values.
-    added: these zeros, (1, token, head, dim), by kind and layer.
-    """
+    """Adds zeros (1, token, head, dim) to values of a run, by which metrics are differentiated."""
 
     def __init__(self, kind: Kind, what: Collection[What]) -> None:
         self._kind, self._what = kind, what
@@ -354,10 +336,7 @@ def torch_scan(
     options: ScanOptions,
     references: Sequence[Input],
 ) -> Scan:
-    """Return an object that ablates the heads of a torch model over ``inputs``.
-
-    references: the texts whose outputs replace those of ablated heads, for mean and resample.
-    """
+    """Return what ablates heads of a torch model over ``inputs``, with values of ``references``."""
     runner = TorchRunner(model, inputs[0], options.positions, options.max_memory)
     return Scan(runner, inputs, options, references)
 

@@ -146,19 +146,12 @@ class Patching:
         return self._runner.heads
 
     def heads(self, what: What) -> Mapping[int, int]:
-        """Return by layer the number of patch sites of one kind: heads, key/value heads, or one.
-
-        Raises UnsupportedError with a reason if values of this kind cannot be replaced in the
-        model.
-        """
+        """Return by layer how many sites of one kind there are; UnsupportedError if none."""
         with self._runner.open():
             return self._runner.sites(frozenset({what}))[what]
 
     def sites(self, what: What, tokens: Sequence[tuple[int, ...] | None] = (None,)) -> list[Site]:
-        """Return every patch site of one kind, by layer, head and then tokens.
-
-        tokens: for each site of a head the positions that it covers; None means all.
-        """
+        """Return every site of one kind by layer, head and tokens; None of these means all."""
         return [
             Site(what, layer, None if what in WHOLE_LAYER else head, some)
             for layer, count in self.heads(what).items()
@@ -249,11 +242,7 @@ class Patching:
     def _work(
         self, pair: int, what: frozenset[What], answer: int, foil: int | None
     ) -> tuple[PatchWork, tuple[int, ...] | None]:
-        """Return a prompt pair ready for patching, and the positions that can be patched.
-
-        The positions are those of the base run with a corresponding token in the other prompt; None
-        means all.
-        """
+        """Return a pair ready for patching, and the base run's positions that can be; None: all."""
         clean, corrupt = self._plainly(pair)
         for token in (answer, foil):
             if token is not None and not 0 <= token < len(clean.logits):
@@ -358,11 +347,7 @@ class Patching:
 
 
 def _rows(runner: SiteRunner, given: Input, position: int, read: Array) -> Array:
-    """Return the projection's input (row, width) where the model predicts.
-
-    Of a model that answers questions it is that of all tokens, one behind another.
-    given: the text. position: the token that predicts. read: (row, token, width).
-    """
+    """Return what the projection reads where the model predicts: a token, or all for an answer."""
     if runner.answers:
         return read.reshape(len(read), -1)
     return read[:, position - len(given.predicted)]
@@ -413,10 +398,7 @@ def _measured(
 
 
 def reached(patch: Patch, places: Collection[int] | None) -> Patch | None:
-    """Return the patch limited to those of its tokens that are in ``places``; None if none is.
-
-    places: positions in the base run; None means all of them.
-    """
+    """Return the patch limited to tokens in ``places``, None being all; None if none is left."""
     if places is None:
         return patch
     sites = []
@@ -428,10 +410,7 @@ def reached(patch: Patch, places: Collection[int] | None) -> Patch | None:
 
 
 def _first(differ: Mapping[tuple[What, int], NDArray[np.bool_]], site: Site) -> int | None:
-    """Return the first token at which two runs differ at a patch site; None if they are equal.
-
-    differ: True where they differ (token, head), by kind and layer.
-    """
+    """Return the first token where a site differs, by booleans (token, head); None if nowhere."""
     here = differ[site.what, site.layer][:, head_of(site)]
     tokens = np.flatnonzero(here if site.tokens is None else here[list(site.tokens)])
     if not len(tokens):

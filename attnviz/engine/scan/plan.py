@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from attnviz.engine.effects import Positions, Variant
 from attnviz.engine.feed_forward import find_feed_forward
+from attnviz.engine.forward_pass import ends_alike, length_class, nearly_equal, not_its_own
 from attnviz.engine.hook_points import HookedCall, hooked
 from attnviz.engine.linear_map import weight_axis
 from attnviz.engine.patchable import (
@@ -28,7 +29,6 @@ from attnviz.engine.patchable import (
     run_pass,
 )
 from attnviz.engine.patching import WHOLE_LAYER, Patch, Site, What
-from attnviz.engine.plain_pass import ends_alike, length_class, nearly_equal, not_its_own
 from attnviz.engine.replacing import Change, Held, LostTrackError, Replace, RowEdit
 from attnviz.engine.scan.expansion import (
     STRATEGIES,
@@ -149,11 +149,7 @@ def fitting(
 
 
 def check_clean_row(plan: ScanPlan, row: Tensor, plain: Tensor, *, short: bool) -> None:
-    """Raise LostTrackError if a batch's unchanged row differs from a run on its own.
-
-    row, plain: (token, width) of the batch and of that run. short: True compares only the last
-        tokens, as the others were not computed.
-    """
+    """Raise LostTrackError if a batch's unchanged row (token, width) is not the text's own."""
     read = slice(-ENDING if short else None, None)
     if not ends_alike(plan.model.root, row[read], plain[read], exact=False):
         raise LostTrackError("a grown batch ends in other numbers than the text alone")
@@ -226,10 +222,7 @@ def run_expanded(
 
 
 def is_no_op(plan: ScanPlan, variant: Variant) -> bool:
-    """Return True if no later layer uses the ablated heads, so that the result cannot change.
-
-    The test runs one row alone, because rows of a batch round differently.
-    """
+    """Return True if no later layer uses the heads, as one row tells: batches round otherwise."""
     if variant not in plan.no_op:
         intervention = Replace(plan.model.kind, {0: variant}, _unlike(plan.model))
         changed = run_pass(plan.model, plan.probe, intervention).hidden
@@ -247,10 +240,7 @@ def _first_point(model: PatchableModel, variant: Change) -> int:
 
 
 def _unembedding(model: PatchableModel, probe: Input, clean: ForwardOutput) -> Unembedding | None:
-    """Return an object that computes logits from the vocabulary projection's input, or None.
-
-    None means that the model has no projection.
-    """
+    """Return what computes logits from the projection's input; None without a projection."""
     head, rows, logits = model.head, clean.projected, clean.logits
     if head is None or rows is None or logits is None:
         return None
@@ -355,10 +345,7 @@ def _other_end(probe: Input) -> Input:
 
 
 def _trials(model: PatchableModel) -> list[Variant]:
-    """Return three ablations for a trial: in the first layer, in the last, and both together.
-
-    They are in the order in which a pass reaches them.
-    """
+    """Return ablations in the first layer, the last, and both, as a pass reaches them."""
     layers = list(model.heads)
     trials = [Variant(((layer, model.heads[layer] - 1),)) for layer in {layers[0], layers[-1]}]
     trials.append(Variant(tuple(sorted({*trials[0].heads, *trials[-1].heads}))))
@@ -393,10 +380,8 @@ _ALONE = Strategy("leave", late=False)
 class Way:
     """The way in which patch sites of some kinds are patched in a model.
 
-    inside: what is edited in addition to the outputs of heads.
-    heads: the number of sites, by kind and layer.
-    strategy: how to grow the batch; None if patches run one at a time.
-    ends_short: True if the last block can continue with the ``ENDING`` last tokens alone.
+    heads: the sites by kind and layer. strategy: None if patches run one at a time. ends_short:
+    whether the last block can continue with the ``ENDING`` last tokens alone.
     """
 
     inside: Inside
@@ -406,10 +391,7 @@ class Way:
 
 
 def find_way(plan: ScanPlan, what: frozenset[What]) -> Way:
-    """Return the way to patch sites of some kinds in the plan's model.
-
-    what: the kinds. Raises UnsupportedError if there is none.
-    """
+    """Return the way to patch sites of some kinds; UnsupportedError if there is none."""
     keep = Keep(plan.model.kind, what)
     inside = _inside(plan, what)
     try:
@@ -514,10 +496,7 @@ def _inside(plan: ScanPlan, what: frozenset[What]) -> Inside:
 
 
 def _site_trials(plan: ScanPlan, heads: Mapping[What, Mapping[int, int]]) -> list[Patch]:
-    """Return three patches for a trial: in the first layer, in the last, and both together.
-
-    They replace sites of all kinds, in the order in which a pass reaches them.
-    """
+    """Return patches in the first layer, the last and both, in the order of a pass."""
     ends = []
     for at in (0, -1):
         places = [(what, list(layers.items())[at]) for what, layers in heads.items()]

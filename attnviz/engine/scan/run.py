@@ -11,23 +11,19 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from attnviz.engine.backend import backend_of
-from attnviz.engine.capture import Asked, kind_of
+from attnviz.engine.capture import Asked, kind_of, reading_segments
 from attnviz.engine.effects import Metric, ScanOptions, Variant
 from attnviz.engine.head_run import Head
 from attnviz.engine.patching import Pair, PatchOptions
 from attnviz.engine.scan.patching import Patching as Patching
 from attnviz.engine.scan.scan import Scan as Scan
-from attnviz.engine.segments import reading_segments
 from attnviz.errors import UsageError
 from attnviz.models.model import Model, require_number
 from attnviz.records import Input, Kind, Tokens
 
 
 def inputs_of(texts: Sequence[Tokens], targets: Sequence[Tokens] = ()) -> list[Input]:
-    """Return the texts as inputs, with decoder texts if there are any.
-
-    Raises UsageError if the numbers of texts and targets differ.
-    """
+    """Return texts as inputs, with decoder texts if any; UsageError if their numbers differ."""
     if targets and len(targets) != len(texts):
         raise UsageError(f"expected a target for each of {len(texts)} texts, got {len(targets)}")
     pairs = zip_longest(texts, targets)
@@ -44,11 +40,8 @@ def open_scan(
 ) -> Scan:
     """Return an object that ablates heads of ``model`` over ``inputs`` and measures the effects.
 
-    kind: the attention whose heads are ablated; None means the model's default. An encoder–decoder
-    without a target can only be scanned in its encoder, and has no loss. references: the texts
-    whose outputs replace those of ablated heads, for the modes mean and resample; None means
-    ``inputs``. Raises UsageError if these do not fit together, UnsupportedError if the heads of the
-    architecture cannot be ablated.
+    references: the texts for the modes mean and resample; None means ``inputs``. Raises UsageError
+    if these do not fit together, UnsupportedError if heads cannot be ablated.
     """
     options = options or ScanOptions()
     kind = kind_of(model, kind)
@@ -65,11 +58,7 @@ def open_patching(
     *,
     kind: Kind | None = None,
 ) -> Patching:
-    """Return an object that patches: it puts values of one prompt into a run of the other.
-
-    kind: the attention whose values are patched; None means the model's default. Raises UsageError
-    if these do not fit together, UnsupportedError for an architecture without patching.
-    """
+    """Return what puts values of one prompt into a run of the other; errors as ``open_scan``."""
     kind = kind_of(model, kind)
     if not pairs:
         raise UsageError("no prompts to patch: expected at least one pair")
@@ -84,11 +73,7 @@ _REPORTS = 10
 
 
 class Effects(NamedTuple):
-    """The cost of removing each single head, over one text: the result of ``removal_effects``.
-
-    metric: ``loss_delta`` in nats per token, or ``output_mse`` for a model without a loss.
-    values: by (layer, head).
-    """
+    """The cost of removing each (layer, head): ``loss_delta`` in nats, or ``output_mse``."""
 
     metric: Metric
     values: Mapping[Head, float]

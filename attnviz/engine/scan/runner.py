@@ -103,10 +103,7 @@ class Runner(Protocol):
         """Prepare the model for passes inside this context."""
 
     def size(self, given: Input, wanted: int) -> int:
-        """Return how many of the changes to a text can be made in one pass.
-
-        wanted: the number of changes. Raises UsageError if the memory does not suffice for one.
-        """
+        """Return how many changes fit into one pass of a text; UsageError if not even one does."""
 
     def ordered(self, changes: Sequence[Change]) -> list[int]:
         """Return the indices of ablations or patches in the order in which a pass reaches them."""
@@ -123,20 +120,14 @@ class Runner(Protocol):
         """Return the heads' outputs over one text, by layer, as NumPy arrays (token, head, dim)."""
 
     def held(self, given: Input, what: frozenset[What]) -> Held:
-        """Return the values of some kinds in a run over one text, by kind and layer.
-
-        what: the kinds, such as ``output`` or ``mlp``. Raises UnsupportedError if it has no others.
-        """
+        """Return values of some kinds by kind and layer; UnsupportedError if there are none."""
         raise UnsupportedError(f"{self.name} has heads alone: nothing else of it can be replaced")
 
     def ends(self, runs: ChangedRuns) -> Ends:
         """Return the final states of a text: unchanged, and with each ablation or patch."""
 
     def is_no_op(self, variant: Variant) -> bool:
-        """Return True if no later layer uses the ablated heads, so that the result cannot change.
-
-        A scan alone cannot tell this, because rows of a batch round differently.
-        """
+        """Return True if no later layer uses the heads, which rows of a batch cannot tell."""
 
     def in_torch(self) -> PatchableModel:
         """Return the model in torch, for gradients; UnsupportedError if torch cannot run it."""
@@ -151,10 +142,7 @@ class SiteRunner(Runner, Protocol):
     rounding: float
 
     def sites(self, what: frozenset[What]) -> Mapping[What, Mapping[int, int]]:
-        """Return how many patch sites there are, for each kind by layer.
-
-        what: the kinds. Raises UnsupportedError if the model does not let one of them be replaced.
-        """
+        """Return how many sites of each kind layers have; UnsupportedError if none may change."""
 
     def plain(self, given: Input) -> Ends:
         """Return the final states of the unchanged model over a text, as a batch of one."""
@@ -169,11 +157,7 @@ _MARGIN = 1.25
 
 @dataclass(frozen=True)
 class Room:
-    """The memory that a scan needs and may use.
-
-    limit: the most bytes; None if the free memory is not known. row: the bytes of one row of the
-        batch. fixed: the bytes that a scan needs in addition to the rows.
-    """
+    """The bytes that a scan may use (None: unknown), those of a row, and those beside the rows."""
 
     limit: int | None
     row: int
@@ -224,10 +208,7 @@ def require_two(given: Input) -> None:
 
 
 def words_to_mask(given: Input, mask: int) -> list[int]:
-    """Return the positions of a text that a masked model may predict.
-
-    mask: the id of the mask token. Raises UsageError if there is none.
-    """
+    """Return the positions that a masked model may predict; UsageError if there is none."""
     read = given.predicted
     words = [
         position

@@ -17,12 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.attention.functional import Array, namespace
-from attnviz.engine.ablation import Outputs, mean_outputs, resampled
-from attnviz.engine.answers import no_foil
 from attnviz.engine.device_sizes import sizes_of
 from attnviz.engine.effects import Metric, Positions, ScanOptions, Scores, Variant
+from attnviz.engine.likely import no_foil
 from attnviz.engine.observer import to_numpy
-from attnviz.engine.replacing import Held, Replace
+from attnviz.engine.replacing import Held, Outputs, Replace, mean_outputs, resampled
 from attnviz.engine.scan.runner import ENDING, ChangedRuns, Ends, Runner, require_two, words_to_mask
 from attnviz.engine.scan.unembedding import Comparison, Unembedding, compared_answers, wide
 from attnviz.engine.selection import check_heads
@@ -100,10 +99,7 @@ class Scan:
     def scan(
         self, text: int, variants: Sequence[Variant], wanted: Sequence[int]
     ) -> Iterator[Scores]:
-        """Yield the effects of some ablations over one text, as many at a time as fit into memory.
-
-        text: its index. wanted: the indices of these ablations in ``variants``.
-        """
+        """Yield the effects of the ``wanted`` ablations over one text, as many as fit at a time."""
         runner, given = self._runner, self._inputs[text]
         for variant in variants:
             check_heads(runner.heads, variant.heads)
@@ -130,10 +126,7 @@ class Scan:
     def scan_all(
         self, wanted: Mapping[int, Sequence[int]], variants: Sequence[Variant]
     ) -> Iterator[Scores]:
-        """Yield the effects of some ablations, text by text.
-
-        wanted: for the index of each text the indices of its ablations in ``variants``.
-        """
+        """Yield the effects of ablations text by text: ``wanted`` has their indices for each."""
 
         def measured(text: int) -> Iterable[Scores]:
             return self.scan(text, variants, wanted[text])
@@ -144,10 +137,7 @@ class Scan:
             yield from chain.from_iterable(map(measured, wanted))
 
     def gradients(self) -> dict[tuple[int, int], float]:
-        """Return the gradient importance of each (layer, head) over all texts, in nats.
-
-        Raises UsageError for a model without a loss.
-        """
+        """Return each head's gradient importance over all texts, in nats; UsageError if no loss."""
         model = self._runner.in_torch()
         from attnviz.engine.gradient import gradient_importance  # torch only where needed
 
@@ -158,10 +148,7 @@ class Scan:
         return gradient_importance(model, self._inputs, replacements=replacements)
 
     def _outputs(self, whole: bool) -> Outputs:
-        """Return a function that runs a text and returns what its parts put out.
-
-        whole: True returns the outputs of feed-forward blocks in addition to those of heads.
-        """
+        """Return what runs a text and returns heads' outputs, or feed-forward blocks' as well."""
         runner = self._runner
         if not whole:
             return runner.outputs
@@ -172,8 +159,8 @@ class Scan:
 
         return outputs
 
-    def _means(self, outputs: Outputs, tokens: int | None = None) -> Held:
-        return mean_outputs(outputs, self._runner.kind, self._references, tokens)
+    def _means(self, outputs: Outputs) -> Held:
+        return mean_outputs(outputs, self._runner.kind, self._references)
 
     def _replacements(self, given: Input, outputs: Outputs, whole: bool) -> Sequence[Held | None]:
         options, runner = self._options, self._runner
@@ -195,10 +182,6 @@ class Scan:
             if fitted and note not in self.notes:
                 self.notes.append(note)
             return draws
-        if options.per_position:
-            # The text's own length decides which positions are needed.
-            by_decoder = runner.kind in ("decoder", "cross")
-            return [self._means(outputs, len(given.predicted if by_decoder else given.ids))]
         if whole not in self._mean:
             self._mean[whole] = self._means(outputs)
         return [self._mean[whole]]
@@ -318,11 +301,7 @@ def _scored(
 def _comparison(
     runner: Runner, read_out: Unembedding, label: int | None, asked: _Asked, rows: Array
 ) -> tuple[Comparison, NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return the compared predictions of a pass, where they have a loss, and where they count.
-
-    label: of a classifier, whose loss is measured; None for the one that it predicts.
-    rows: the projection's inputs (1 + ablation, position, width), those of the plain run first.
-    """
+    """Return the comparison of a pass, where it has a loss, and where it counts."""
     wanted: Sequence[int] = asked.wanted
     if runner.answers:
         flat = to_numpy(read_out.logits(rows.reshape(-1, rows.shape[-1])))
@@ -381,11 +360,7 @@ def _read(ends: Ends) -> Array:
 def _ends(
     plain: Ends, last: Ends, asked: Sequence[_Asked], given: Input, mask: int | None
 ) -> list[Array]:
-    """Return the projection's inputs (1 + ablation, width) that give the logits of answer and foil.
-
-    mask: the token id that hides a word, or None. A masked model answers at the text's own mask
-    token, otherwise in place of the last word.
-    """
+    """Return what the projection reads (1 + ablation, width) for the logits of answer and foil."""
     if asked[-1].given == given:
         return [_read(plain)[:, asked[-1].at[-1]]]
     holes = [at for at, token in enumerate(given.ids) if token == mask]

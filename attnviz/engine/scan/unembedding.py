@@ -21,9 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.attention.functional import Array, Floats, namespace
-from attnviz.engine.answers import likeliest_answer
 from attnviz.engine.device_sizes import TILE_BYTES, DeviceSizes, sizes_of
-from attnviz.engine.likely import log_softmax
+from attnviz.engine.likely import likeliest_answer, log_softmax
 from attnviz.measures.rows import on_host
 from attnviz.models.pool import spread
 
@@ -137,11 +136,7 @@ class Unembedding:
 
     @np.errstate(over="ignore", invalid="ignore")
     def compare(self, clean: Array, changed: Array, wanted: Sequence[int]) -> Comparison:
-        """Compare the predictions of changed runs with those of the unchanged run.
-
-        clean, changed: the projection's inputs, (position, width) and (change, position, width).
-        wanted: (position,), the id of the token that came next; −1 if it is not known.
-        """
+        """Compare predictions of (change, position, width) with (position, width)."""
         xp = namespace(clean)
         words = xp.asarray(wanted, device=clean.device)
         parts = [
@@ -241,10 +236,7 @@ class Unembedding:
         clean: _Clean,
         found: tuple[Array, Array, Array],
     ) -> None:
-        """Write loss change, KL and flips (position, change) from whole logits at some places.
-
-        changed: (change, position, width).
-        """
+        """Write loss change, KL and flips (position, change) from whole logits at some places."""
         loss_delta, kl, flips = found
         for some in _slices(len(beyond[0]), self._positions(8)):
             at, which = (each[some] for each in beyond)
@@ -260,10 +252,7 @@ class Unembedding:
         return _slices(len(self.weight), self._at_once.tile[1] if narrow else len(self.weight))
 
     def _halves(self, rows: Array) -> Halves | None:
-        """Return rows (row, width) for a weight in half precision; None where it is widened.
-
-        It is also widened where gradients are asked for: torch's product of halves has none.
-        """
+        """Return rows (row, width) for halves without gradients; None where weights are widened."""
         if isinstance(self.weight, np.ndarray) or self.weight.dtype.itemsize != 2:
             return None
         if rows.requires_grad:

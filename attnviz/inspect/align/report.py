@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from attnviz.draw.report import Report
-from attnviz.draw.values import model_facts
+from attnviz.draw.values import fields_of, model_facts
 from attnviz.records import ModelInfo
 
 
@@ -119,12 +119,7 @@ class AlignReport(Report):
             "model": model_facts(self.model),
             "alignment_heads": self.alignment_heads,
             "measure": "alignment error rate" if self.frame is None else "seconds",
-            "recipe": self.recipe,
-            "frame": self.frame,
-            "choosing": self.choosing,
-            "held": self.held,
-            "published": self.published,
-            "notes": self.notes,
+            **fields_of(self, ("recipe", "frame", "choosing", "held", "published", "notes")),
             "sets": [one.data() for one in self.sets],
             "steps": [step._asdict() for step in self.steps],
             "heads": [head._asdict() for head in self.heads],

@@ -44,7 +44,6 @@ def _by(name: str) -> str:
 
 
 def _rows(report: AlignReport) -> str:
-    """Return the words for the rows of pairs that were read."""
     return f"the steps that {report.recipe.removesuffix('s')} a word"
 
 
@@ -113,7 +112,6 @@ def _names(report: AlignReport, heads: Sequence[tuple[int, int]]) -> str:
 
 
 def _sets(report: AlignReport) -> doc.Table:
-    """Return the sets of heads with their errors, the chosen first."""
     scale, most = _scale(report), max(one.error for one in report.sets)
 
     def span(interval: tuple[float, float] | None, sign: str = "") -> str:
@@ -242,7 +240,6 @@ def _curve(report: AlignReport) -> doc.Plot:
 
 
 def _first(report: AlignReport, columns: int, lines: int) -> Sequence[doc.Group]:
-    """Return the sets, every head, the curve and words, as far as they fit."""
     sets = doc.Group([_sets(report), _listed(report)])
     grid, curve = doc.Group([_grid(report)], yields=1), doc.Group([_curve(report)], yields=2)
     words = doc.Group([_words(report)], yields=3)

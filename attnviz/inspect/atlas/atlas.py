@@ -43,7 +43,7 @@ from attnviz.inspect.patterns.score import stacked
 from attnviz.measures.exact_sums import exact_sum, known_exact, mean
 from attnviz.measures.registry import OF_ONE_TEXT
 from attnviz.measures.rows import Conditions, Weights
-from attnviz.measures.uniform import even_weights, visible_keys
+from attnviz.measures.sinks import even_weights, visible_keys
 from attnviz.mergeable import CorpusRecord, Form, Tallies, best_of, recorded
 from attnviz.models.model import Model, model_identity
 from attnviz.models.work import CORPUS_WORK, Work
@@ -109,8 +109,8 @@ def scan(probing: Probing, texts: Sequence[Input]) -> list[TextFound]:
         scores = np.vstack([links.pop("fires"), stack.scores[0]])
         scores[:, [place in result.lost for place in result.places]] = np.nan
         chance = np.vstack([links.pop("fires_even"), stack.base[0]])
-        tokens = text.queries(kind), text.keys(kind)
-        scanned.append(TextFound(*tokens, result.places, scores, chance, **links))
+        queries, keys = text.queries(kind), text.keys(kind)
+        scanned.append(TextFound(queries, keys, result.places, scores, chance, **links))
     return scanned
 
 

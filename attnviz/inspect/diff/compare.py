@@ -26,9 +26,8 @@ from attnviz.engine.observer import Reduce, sums_or_maps, to_numpy
 from attnviz.engine.probing import Probing
 from attnviz.errors import UsageError
 from attnviz.inspect.diff.report import Floor, Predictions
-from attnviz.measures.assignment import cheapest_pairs
 from attnviz.measures.bootstrap import intervals
-from attnviz.measures.divergence import cosine, js_divergence, kl_divergence
+from attnviz.measures.divergence import cheapest_pairs, cosine, js_divergence, kl_divergence
 from attnviz.measures.sinks import sink_keys, without_sink
 from attnviz.models.model import require_number
 from attnviz.records import Floats, Input, Kind, ModelInfo, Tokens

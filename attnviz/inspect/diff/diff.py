@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -115,7 +115,8 @@ def _of_models(
     model = opening(a)
     if are_same(a, b):  # every number would be zero
         probing = open_probing(model, request.kind)
-        sizes = [len(g.queries(probing.kind)) for g in side_inputs(probing, a, request.truncate)]
+        inputs = side_inputs(probing, a, request.truncate)
+        sizes = [len(given.queries(probing.kind)) for given in inputs]
         return DiffReport(
             a=model.info,
             b=replace(model.info, name=b.name),
@@ -126,6 +127,7 @@ def _of_models(
             tokens=sum(sizes),
             changes=(),
             same=True,
+            of_pictures=_are_pictures(inputs),
             notes=(*model.info.notes, *notes),
             condition=condition,
         )
@@ -192,7 +194,12 @@ def _measured(
     maps = model_maps(
         probing, inputs, stride, lambda done: advance(0.6 * done), reduce=request.reduce
     )
-    states = first.heads if first is not None and same else _scored(probing, request.seed)
+    if first is not None and same:
+        states = first.heads
+    elif _are_pictures(inputs):
+        states = _on_pictures(probing.model, side.texts.texts)
+    else:
+        states = _scored(probing, request.seed)
     return MeasuredSide(maps, tuple(inputs), states)
 
 
@@ -206,6 +213,42 @@ def _scored(probing: Probing, seed: int, text: str | None = None) -> dict[Head, 
         head.place: HeadState(head.label, head.scores, head.intervals, head.by_text)
         for head in heads
     }
+
+
+def _are_pictures(inputs: Sequence[Input]) -> bool:
+    """Return whether the inputs are pictures without a text."""
+    layout = inputs[0].text.layout
+    return layout is not None and "text" not in layout.kinds
+
+
+def _on_pictures(model: Any, names: Sequence[str]) -> dict[Head, HeadState]:
+    """Return the label and scores of every head over pictures, by (layer, head).
+
+    A score is the number behind the label of its name on each picture: the share of the attention
+    of all patches on a sink, or by how much a local head is nearer than uniform attention.
+    """
+    from attnviz.inspect.pictures.pictures import label_over, on_each  # imports torch
+
+    reports = [*on_each(model, names)]
+    states = {}
+    for seen in zip(*(report.measured for report in reports), strict=True):
+        scores: dict[str, tuple[float, ...]] = {
+            "local": tuple(
+                1.0 - head.distance / report.uniform
+                for head, report in zip(seen, reports, strict=True)
+            ),
+            "sink: one patch": tuple(head.peak_share for head in seen),
+        }
+        for name, shares in (
+            ("sink: CLS", [head.cls for head in seen]),
+            ("sink: registers", [head.register for head in seen]),
+        ):
+            known = tuple(value for value in shares if value is not None)
+            scores |= {name: known} if known else {}
+        means = {name: float(np.mean(values)) for name, values in scores.items()}
+        label, _ = label_over(seen)
+        states[seen[0].layer, seen[0].head] = HeadState(label or None, means, by_text=scores)
+    return states
 
 
 def _noise(request: DiffRequest, name: str, side: MeasuredSide, model: Model) -> Noise:
@@ -227,7 +270,7 @@ def _comparable(
     first: MeasuredSide, second: MeasuredSide
 ) -> tuple[Predictions | None, tuple[str, ...]]:
     """Return how far the predictions of two models differ, and what a reader must know of that."""
-    ids = [[given.predicted.ids for given in side.inputs] for side in (first, second)]
+    ids = [[given.predicted.predictable for given in side.inputs] for side in (first, second)]
     if ids[0] != ids[1]:
         return None, ("predictions are not compared: A and B number the same tokens differently",)
     apart = compare.predictions(first.maps, second.maps)
@@ -299,6 +342,7 @@ def _held(
         unmatched_b=tuple(head for head in compare.heads_of(b.heads) if head not in rights),
         family=family,
         stride=a.stride,
+        of_pictures=_are_pictures(first.inputs),
         notes=tuple(dict.fromkeys(notes)),
     )
     return replace(report, example=_example(report, a, b, apart.js))

@@ -183,7 +183,7 @@ class DiffReport(Report, Provenance):
     noise: the effect of rounding alone, None for saved results and if both sides are the same.
     family: the number of tested differences, for which p-values are corrected.
     example: maps over a text; None if no attention changed.
-    stride: every ``stride``-th query was compared.
+    stride: every ``stride``-th query was compared. of_pictures: whether the texts are pictures.
     """
 
     a: ModelInfo
@@ -204,6 +204,7 @@ class DiffReport(Report, Provenance):
     family: int = 0
     example: ChangedMaps | None = None
     stride: int = 1
+    of_pictures: bool = False
     top: int = 8
 
     command = "diff"
@@ -230,6 +231,7 @@ class DiffReport(Report, Provenance):
             "source": self.source or None,
             "text_count": self.texts,
             "token_count": self.tokens,
+            "of_pictures": self.of_pictures,
             "stride": self.stride,
             "matched": self.matched,
             "noise_floor": noise and noise.floor.js,
@@ -266,6 +268,11 @@ class DiffReport(Report, Provenance):
         """Return the head's name, with that of its partner if that has another layer or index."""
         name = self.head_name(change.place)
         return name if change.place == change.other else f"{name}→{self.head_name(change.other)}"
+
+    @property
+    def unit(self) -> str:
+        """Return what the models ran on, as a noun: a text or a picture."""
+        return "picture" if self.of_pictures else "text"
 
     @property
     def ranked(self) -> tuple[HeadChange, ...]:

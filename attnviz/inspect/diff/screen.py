@@ -21,7 +21,9 @@ from attnviz.inspect.diff.report import (
     HeadState,
     Move,
 )
+from attnviz.inspect.picture.on_picture import SCALE, on_picture
 from attnviz.measures.bootstrap import LEAST_TEXTS
+from attnviz.measures.divergence import js_divergence
 from attnviz.measures.registry import label_named
 from attnviz.records import Floats, ModelInfo, Tokens
 
@@ -40,8 +42,8 @@ _LEAST_MAP, _MOST_CELLS, _NAMES = 12, 40, 14  # a map's lines, columns of cells 
 def document(report: DiffReport) -> doc.Document:
     """Return the document of a comparison."""
     example, cause = report.example, _earliest(report)
-    size = f"{counted(report.texts, 'text')}, {report.tokens:,} tokens"
-    measured = f"measured with both models on the same texts: {size}."
+    size = f"{counted(report.texts, report.unit)}, {report.tokens:,} tokens"
+    measured = f"measured with both models on the same {report.unit}s: {size}."
     if report.saved:
         measured = "scores that A saved are compared with those of B, of today."
     clear = any(change.differs for change in report.changes)
@@ -90,7 +92,7 @@ def _heading(report: DiffReport) -> list[tuple[str, bool]]:
         "random weights" if report.a.weights == report.b.weights == "random" else "",
         "" if report.kind == "self" else f"{report.kind} attention",
         shape,
-        counted(report.texts, "text") if report.texts else "",
+        counted(report.texts, report.unit) if report.texts else "",
         f"{report.tokens:,} tokens" if report.tokens else "",
     ]
     both = f"{a}: {report.condition}" if report.condition else f"{a} → {b}"
@@ -104,20 +106,22 @@ def _about(report: DiffReport) -> Iterator[tuple[str, str]]:
     if report.texts:
         source = f" ({report.source})" if report.source else ""
         stride = f", one query in {report.stride}" if report.stride > 1 else ""
-        yield "over", f"{counted(report.texts, 'text')}, {report.tokens:,} tokens{source}{stride}"
+        size = f"{counted(report.texts, report.unit)}, {report.tokens:,} tokens"
+        yield "over", f"{size}{source}{stride}"
     if report.noise is not None:
         how = f": twice the most that rounding moves any head ({report.noise.words})"
         if report.noise.words == "given":
             how = f" (given as {amount(report.noise.floor.js)} bits); outputs are not tested"
         yield "floor", f"noise floor {_floor(report)}{how}"
-        yield "rule", "changed: the 95% bootstrap interval over texts lies above the floor"
+        interval = f"the 95% bootstrap interval over {report.unit}s"
+        yield "rule", f"changed: {interval} lies above the floor"
         if any(math.isfinite(change.output) for change in report.changes):
             js = "JS divergence, as a share of its most, ln 2 nats,"
             yield "ranked", f"by the larger of {js} and cosine distance of the output"
     elif report.saved:
         yield "rule", "changed: 95% intervals of a saved score and the new one do not meet"
     if report.family:
-        how = "sign flips over texts, Benjamini-Hochberg, 5%"
+        how = f"sign flips over {report.unit}s, Benjamini-Hochberg, 5%"
         yield "signs", f"{_MARK} is significant among {counted(report.family, 'test')} ({how})"
     if pairs := _pairs(report):
         yield "pairs", pairs
@@ -181,7 +185,7 @@ def finding(report: DiffReport) -> str:
     if best.size <= _EXACT:
         return f"Nothing changed: all {total} attend and put out the same."
     if report.texts < LEAST_TEXTS:
-        few = f"{counted(report.texts, 'text')}, too few to test a head"
+        few = f"{counted(report.texts, report.unit)}, too few to test a head"
         return f"Largest difference: {_described(report, best)}. {few}."
     if not count:
         return f"None of {total} changed by more than rounding does ({_floor(report)})."
@@ -366,8 +370,32 @@ def head_table(
 # Maps ----------------------------------------------------------------------------------------
 
 
+def _on_picture(report: DiffReport, example: ChangedMaps, lines: int = 0) -> doc.Pictures:
+    """Return a picture with two maps of one head: in A and in B, from the query that changed most.
+
+    lines: the most lines of a picture; 0 for the default of ``doc.Pictures``.
+    """
+    change, layout = report.changes[example.most], example.keys.layout
+    assert layout is not None
+    query = int(js_divergence(example.a, example.b).argmax())
+    sides = ((change.place, "A", example.a), (change.other, "B", example.b))
+    shown = [
+        on_picture(layout, weights[query], f"{report.head_name(head)} in {side}", query=query)
+        for head, side, weights in sides
+    ]
+    title = f"{report.pair_name(change)} on picture {example.text + 1}"
+    remark = f"from {example.queries.texts[query]}, which changed most"
+    return doc.Pictures(shown, [(title, True), (remark, False)], scale=SCALE, lines=lines)
+
+
 def _example_maps(report: DiffReport, example: ChangedMaps, lines: int = 0) -> list[doc.Part]:
-    """Return three maps of one head over the same text: in A, in B, and B minus A."""
+    """Return three maps of one head over the same text: in A, in B, and B minus A.
+
+    On a picture they are two, see ``_on_picture``. lines: the most lines of a map; 0 for the
+    default of ``doc.Maps``.
+    """
+    if report.of_pictures:
+        return [_on_picture(report, example, lines)]
     change, a, b = report.changes[example.most], example.a, example.b
     pair, limit = report.pair_name(change), signed_limit(b - a)
 
@@ -418,6 +446,8 @@ def _first(report: DiffReport, columns: int, lines: int) -> list[doc.Group]:
     left = lines - len(top) - tall - _LEAST_ROWS - _AROUND
     if report.example is None or left < _LEAST_MAP:
         return groups
+    if report.of_pictures:
+        return [*groups, doc.Group([_on_picture(report, report.example, left)], yields=1)]
     across = columns // (min(len(report.example.queries), _MOST_CELLS) + _NAMES)
     maps = _example_maps(report, report.example, left)[: max(min(across, 3) - 1, 0)]
     if columns >= _BESIDE and maps:

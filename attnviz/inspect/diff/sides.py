@@ -115,11 +115,13 @@ def both_sides(
     *,
     texts: Texts | None = None,
     texts_b: Texts | None = None,
+    pictures: Work | None = None,
 ) -> tuple[Side, Side]:
     """Return both sides of a comparison with every file read; no model is loaded yet.
 
-    a, b: a name, a loaded model, or a result saved as .json.
-    texts: by default the built-in ones. texts_b: the texts of B, if not those of A.
+    a, b: a name, a loaded model, or a result saved as .json. options: for models given by name.
+    texts: by default the built-in ones. texts_b: the texts of B, if not those of A. pictures: the
+    work of models that read pictures, if the texts are such or have some.
 
     Raises UsageError for options that do not go together, LoadError for files that cannot be read.
     """
@@ -136,6 +138,8 @@ def both_sides(
     if any(map(is_saved, named)):
         if given := [*condition, *(["text"] if texts_b is not None else [])]:
             raise UsageError(f"a saved result is compared as it stands: leave out --{given[0]}-b")
+        if pictures is not None:
+            raise UsageError("a saved result has scores of texts: no picture is read beside it")
         if request.match:
             raise UsageError("--match pairs heads by their maps, which a saved result has none of")
     texts_b = texts if texts_b is None else texts_b
@@ -145,6 +149,8 @@ def both_sides(
             f"{len(texts.texts)} and {len(texts_b.texts)}"
         )
     first, second = _options(request, a, b, options, [*texts.texts, *texts_b.texts])
+    if pictures is not None:
+        first, second = (replace(own, work=pictures) for own in (first, second))
     return _side(a, first, texts), _side(b, second, texts_b)
 
 
@@ -225,6 +231,15 @@ def require_alike(
                 raise UsageError(
                     f"text {number} has {len(a)} tokens for A and {len(b)} for B: rows are "
                     "compared query by query, give texts of as many tokens"
+                )
+            grids = [() if own.layout is None else own.layout.grids for own in (a, b)]
+            if grids[0] != grids[1]:
+                ours, theirs = (f"{own.rows} x {own.columns}" for own, *_ in grids)
+                seen = f"as {ours} patches, B as {theirs}"
+                seen = seen if ours != theirs else "whole or a part, B another part"
+                raise UsageError(
+                    f"A reads picture {number} {seen}: rows can be compared only over the same "
+                    "patches of the same part"
                 )
             if two_texts or a.texts == b.texts:
                 continue

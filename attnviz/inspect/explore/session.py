@@ -36,8 +36,7 @@ from attnviz.inspect.heads.heads import heads_report
 from attnviz.inspect.heads.report import HeadsReport, compare_heads
 from attnviz.inspect.heads.saved import read_heads
 from attnviz.measures.labels import KnownLabels
-from attnviz.measures.sinks import sink_of, without_sink
-from attnviz.measures.uniform import norm_weighted
+from attnviz.measures.sinks import norm_weighted, sink_of, without_sink
 from attnviz.models.memory import byte_text, require_room
 from attnviz.models.model import Model
 from attnviz.models.resolve import LoadOptions, load

@@ -12,7 +12,7 @@ import numpy as np
 from attnviz.draw.files import Writer, text_file
 from attnviz.draw.regions import region_facts, share_facts
 from attnviz.draw.report import Report
-from attnviz.draw.values import known_label_facts
+from attnviz.draw.values import fields_of, known_label_facts
 from attnviz.engine.generation import Step
 from attnviz.engine.head_run import Head
 from attnviz.inspect.generate.run import WrittenRun, rounded, run_facts, step_facts, write_run_lines
@@ -115,9 +115,7 @@ class GenerateReport(Report):
         return {
             "layer": layer,
             "head": number,
-            "name": activity.name,
-            "known": activity.known,
-            "score": activity.score,
+            **fields_of(activity, ("name", "known", "score")),
             "base_rate": activity.uniform,
             "steps": activity.steps,
             "label": None if label is None else known_label_facts(label),

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Written(Options, panel="What is written"):
-    """The options on how many tokens are generated, and how they are chosen."""
-
     tokens: int = option("N", "Generate at most N tokens.", 40, min=1)
     temperature: float = option(
         "T",
@@ -49,8 +47,6 @@ class _Written(Options, panel="What is written"):
 
 @dataclass(frozen=True)
 class _Kind(Options):
-    """The option on which attention of an encoder–decoder is shown."""
-
     kind: Literal["decoder", "cross"] | None = option(
         "KIND", "Of an encoder–decoder: the heads of decoder (default) or cross attention."
     )

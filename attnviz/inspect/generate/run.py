@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.values import json_values, model_facts, model_of
+from attnviz.draw.values import fields_of, json_values, model_facts, model_of
 from attnviz.engine.generation import Sampling, Step, written
 from attnviz.engine.head_run import Head
 from attnviz.engine.known_labels import head_list, labels_of
@@ -225,10 +225,7 @@ def step_facts(step: Step) -> dict[str, Any]:
     """Return the token that a step wrote, and its likeliest alternatives, as JSON values."""
     return {
         "token": step.text,
-        "id": step.id,
-        "ended": step.ended,
-        "probability": step.probability,
-        "entropy": step.entropy,
+        **fields_of(step, ("id", "ended", "probability", "entropy")),
         "likely": [
             {"token": token.text, "id": token.id, "probability": token.probability}
             for token in step.likely

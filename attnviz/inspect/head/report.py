@@ -10,7 +10,7 @@ from attnviz.count.params.head_cost import HeadCost
 from attnviz.draw.labels import cut, token_label, word_label
 from attnviz.draw.report import Report
 from attnviz.draw.signed import Place
-from attnviz.draw.values import json_values, model_facts, shortest, token_facts
+from attnviz.draw.values import fields_of, json_values, model_facts, shortest, token_facts
 from attnviz.engine.attribution.one_token import OneTokenWrites
 from attnviz.inspect.heads.report import HeadsReport
 from attnviz.inspect.interventions.ablate.report import AblationReport, Effect, effect_entry
@@ -124,9 +124,7 @@ class HeadCard(Report, Provenance):
             "source": self.source or None,
             "seed": self.seed,
             "index_base": 0,
-            "complete": self.complete,
-            "notes": self.notes,
-            "missing": self.missing,
+            **fields_of(self, ("complete", "notes", "missing")),
             **_parts(self),
         }
 
@@ -198,9 +196,7 @@ def _parts(card: HeadCard) -> dict[str, Any]:
         "label": None if pattern is None else score_entry(pattern),
         "fires": [
             {
-                "text": link.text,
-                "query": link.query,
-                "key": link.key,
+                **fields_of(link, ("text", "query", "key")),
                 "query_token": link.queries.texts[link.query],
                 "key_token": link.keys.texts[link.key],
                 "weight": link.weight,
@@ -244,9 +240,7 @@ def _one_token(card: HeadCard) -> dict[str, Any] | None:
         return None
     found, words = card.writes
     return {
-        "tokens": found.tokens,
-        "copying": found.copying,
-        "chance": found.chance,
+        **fields_of(found, ("tokens", "copying", "chance")),
         "pairs": [
             {"token": words[read], "raises": words[written], "logits": logits}
             for read, written, logits in found.strongest

@@ -9,8 +9,6 @@ from attnviz.options import IndexBase, Kind, Known, Options, Seed, Truncation, a
 
 @dataclass(frozen=True)
 class _Shown(Options, panel="View"):
-    """The option on the length of tables."""
-
     top: int = option("N", "Number of rows in each table.", 5, min=1)
 
 
@@ -21,8 +19,6 @@ class CardRequest(Truncation, Kind, _Shown, Known, IndexBase, Seed):
 
 @dataclass(frozen=True)
 class _Which(Options):
-    """The argument that names the head."""
-
     head: str = argument("HEAD", "The head, such as L1H2, or a label: induction.", ...)
 
 

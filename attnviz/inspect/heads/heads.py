@@ -17,11 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.engine.backend import backend_of
-from attnviz.engine.capture import Choice, asked, attention_kind, capture_text, encoded
+from attnviz.engine.capture import (
+    Choice,
+    asked,
+    attention_kind,
+    capture_text,
+    encoded,
+    reading_segments,
+)
 from attnviz.engine.device_sizes import sizes
 from attnviz.engine.known_labels import known_labels
 from attnviz.engine.observer import notes_of_runs, sums_or_maps
-from attnviz.engine.segments import reading_segments
 from attnviz.engine.selection import choose_heads
 from attnviz.engine.text_pass import TextReader, vectors_of
 from attnviz.errors import UsageError
@@ -42,8 +48,14 @@ from attnviz.measures.reduced import EvenRows, ReducedLayer, summed_parts
 from attnviz.measures.regions import RegionSums, region_shares, shares
 from attnviz.measures.registry import OF_ONE_TEXT, said_name
 from attnviz.measures.rows import Conditions, TextFacts, scores_of
-from attnviz.measures.sinks import resting_weight, sink_keys, sink_of, sink_weights, without_sink
-from attnviz.measures.uniform import norm_weighted
+from attnviz.measures.sinks import (
+    norm_weighted,
+    resting_weight,
+    sink_keys,
+    sink_of,
+    sink_weights,
+    without_sink,
+)
 from attnviz.measures.words import Word, WordPlaces, find_in, find_word, joined
 from attnviz.models.memory import require_room
 from attnviz.models.model import Model

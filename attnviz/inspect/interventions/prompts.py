@@ -145,7 +145,7 @@ def picture_pair(clean: str | None, corrupt: str | None, images: Sequence[Any]) 
     first, second = given
     if isinstance(first, str) and first == second and corrupt in (None, clean):
         raise UsageError(f"both pictures are {first!r}: give two different ones")
-    from attnviz.models.picture_texts import picture_prompt
+    from attnviz.models.pictures import picture_prompt
 
     pair = Prompts(picture_prompt(clean, first), picture_prompt(corrupt or clean, second))
     return PromptPairs((pair,))

@@ -8,13 +8,13 @@ from attnviz.inspect.lens.report import LensReport
 from attnviz.inspect.lens.request import LensRequest
 from attnviz.models.model import Model, require_number
 from attnviz.models.work import Work, about_tokens
-from attnviz.prompts.heads import shown_heads
 from attnviz.prompts.naming import not_summed
 from attnviz.prompts.study import (
     Prompt,
     encode_asked,
     place_in,
     rest_of_word,
+    shown_heads,
     splits_logits,
     study_of,
 )

@@ -7,9 +7,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from attnviz.draw.report import Report
-from attnviz.draw.values import input_facts, known_label_facts, model_facts, npz_file, table_of
-from attnviz.engine.answers import START_END
+from attnviz.draw.values import (
+    fields_of,
+    input_facts,
+    known_label_facts,
+    model_facts,
+    npz_file,
+    table_of,
+)
 from attnviz.engine.attribution.lens import BlockReading, HeadReading, LensReading
+from attnviz.engine.likely import START_END
 from attnviz.records import HeadKey, HeadLabel, Input, ModelInfo, Provenance
 
 if TYPE_CHECKING:  # a screen starts without what writes files
@@ -59,9 +66,7 @@ class LensReport(Report, Provenance):
             **({"labels": self.classes} if self.classes else {}),
             **({} if reading.end is None else {"answer_end": START_END[reading.end]}),
             "entry": self.entry,
-            "softcap": reading.softcap,
-            "apart": reading.apart,
-            "tolerance": reading.tolerance,
+            **fields_of(reading, ("softcap", "apart", "tolerance")),
             "notes": self.notes,
             "layers": [_block(self, block) for block in reading.blocks],
             "heads": [_head(self, head) for head in self.shown],
@@ -153,9 +158,7 @@ class LensReport(Report, Provenance):
 def _block(report: LensReport, block: BlockReading) -> dict[str, Any]:
     return {
         "layer": block.block,
-        "probability": block.probability,
-        "rank": block.rank,
-        "kl": block.kl,
+        **fields_of(block, ("probability", "rank", "kl")),
         "top": _words(report, block.top, "probability"),
     }
 

@@ -10,8 +10,6 @@ from attnviz.prompts.request import LogitRequest
 
 @dataclass(frozen=True)
 class _Followed(Options, panel="What is followed"):
-    """The options on which word is followed through the blocks, and at which position."""
-
     answer: str | None = option(
         "TOKEN",
         "Follow this token (default: the model's top prediction).",

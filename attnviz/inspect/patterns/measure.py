@@ -29,7 +29,7 @@ from attnviz.measures.rows import (
     summed,
 )
 from attnviz.measures.rows import on_host as rows_on_host
-from attnviz.measures.uniform import even_weights, norm_weighted, rescaled
+from attnviz.measures.sinks import even_weights, norm_weighted, rescaled
 from attnviz.records import Bools, Kind, Tokens
 
 Array = NDArray[np.float64]

@@ -11,9 +11,9 @@ from torch import nn
 from attnviz.draw.numbers import layer_names
 from attnviz.engine.backend import backend_of
 from attnviz.engine.capture import Choice, asked, capture
-from attnviz.engine.joined_calls import Edges, joined_calls, observe_joined
+from attnviz.engine.forward_pass import nearly_equal
 from attnviz.engine.observer import BlockFacts, to_numpy
-from attnviz.engine.plain_pass import nearly_equal
+from attnviz.engine.passes import Edges, joined_calls, observe_joined
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.heads.heads import heads_report

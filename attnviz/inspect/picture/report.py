@@ -54,6 +54,11 @@ class HeadOnPicture:
     peak: int = -1
     label: str = ""
 
+    @property
+    def peak_share(self) -> float:
+        """Return the share of the attention of all patches on the patch that gets most."""
+        return 0.0 if self.means is None else float(self.means[self.peak])
+
 
 @dataclass(frozen=True, repr=False)
 class PictureReport(Report):
@@ -136,7 +141,7 @@ class PictureReport(Report):
             facts |= {"label": head.label, "distance": head.distance}
             facts |= {"cls": head.cls, "register": head.register}
             facts |= {"peak": self.patch_name(head.peak)}
-            facts |= {"peak_share": float(head.means[head.peak])}
+            facts |= {"peak_share": head.peak_share}
         return {**facts, "row": shortest(head.row.astype(np.float32))}
 
     def rows(self) -> Iterator[tuple[object, ...]]:

@@ -334,8 +334,7 @@ def _table(report: PictureReport) -> doc.Table:
         return "–" if value is None else share(value)
 
     def peak(head: HeadOnPicture) -> str:
-        assert head.means is not None
-        return f"{report.patch_name(head.peak)} {share(float(head.means[head.peak]))}"
+        return f"{report.patch_name(head.peak)} {share(head.peak_share)}"
 
     layout = report.layout
     uniform = 1 / len(layout)

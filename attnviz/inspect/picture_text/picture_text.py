@@ -21,7 +21,7 @@ from attnviz.engine.selection import choose_heads
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.picture_text.report import HeadOnWords, PictureTextReport
 from attnviz.inspect.picture_text.request import PictureTextRequest
-from attnviz.measures.localisation import (
+from attnviz.measures.pictures import (
     BOTTOM,
     FIRST_LAYER,
     Activations,
@@ -32,7 +32,8 @@ from attnviz.measures.localisation import (
 )
 from attnviz.measures.reduced import ReducedLayer
 from attnviz.measures.words import place_of
-from attnviz.models.picture_texts import PicturePrompt, PictureTextModel
+from attnviz.models.picture_texts import PictureTextModel
+from attnviz.models.pictures import PicturePrompt
 from attnviz.progress import UNWATCHED, Advance, share_read
 from attnviz.records import Floats, Input, Kind, Tokens
 from attnviz.token_layout import TokenKind, TokenLayout

@@ -2,41 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from attnviz.errors import LoadError, UsageError
 from attnviz.inspect.picture.picture import picture
-from attnviz.inspect.picture.report import HeadOnPicture
+from attnviz.inspect.picture.report import HeadOnPicture, PictureReport
 from attnviz.inspect.picture.request import PictureRequest
 from attnviz.inspect.pictures.report import HeadOverPictures, PicturesReport
 from attnviz.measures.bootstrap import intervals
-from attnviz.models.pictures import read_picture
 from attnviz.models.vision import PictureModel
 from attnviz.progress import UNWATCHED, Advance
 
-_ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff")
-
 _AGREE = 2 / 3
 """The share of the pictures in which a head has its label, at least."""
-
-
-def picture_files(directory: str) -> tuple[str, ...]:
-    """Return the paths of the pictures in a directory, in the order of their names.
-
-    Raises LoadError if it is no directory, UsageError if it has none.
-    """
-    folder = Path(os.path.expanduser(directory))
-    if not folder.is_dir():
-        raise LoadError(f"no directory {directory!r} here: --images takes one with pictures in it")
-    files = sorted(path for path in folder.iterdir() if path.suffix.lower() in _ENDINGS)
-    if not files:
-        raise UsageError(f"no picture lies in {directory!r}: expected {', '.join(_ENDINGS)}")
-    return tuple(map(str, files))
 
 
 def pictures(
@@ -54,14 +34,8 @@ def pictures(
     Raises LoadError for a file that is no picture, UsageError or UnsupportedError as ``picture``
     does.
     """
-    request = PictureRequest(index_base=index_base, token="mean")
-    reports, measured = [], list[tuple[HeadOnPicture, ...]]()
-    for at, path in enumerate(paths):
-        read = model.read(read_picture(path))
-        reports.append(picture(model, read, request))
-        measured.append(reports[-1].measured)
-        model.forget(read)
-        advance((at + 1) / len(paths))
+    reports = list(on_each(model, paths, index_base, advance))
+    measured = [report.measured for report in reports]
     distances = np.array([[head.distance for head in heads] for heads in measured])
     ends = intervals(distances, seed)
     heads = [
@@ -80,20 +54,45 @@ def pictures(
     )
 
 
+def on_each(
+    model: PictureModel, paths: Sequence[str], index_base: int = 0, advance: Advance = UNWATCHED
+) -> Iterator[PictureReport]:
+    """Yield what each head does on one picture after the other; see ``pictures``.
+
+    The model keeps those that it had read before, and no others.
+    """
+    request = PictureRequest(index_base=index_base, token="mean")
+    for at, path in enumerate(paths):
+        known = path in model.pictures
+        read = model.read(path)
+        yield picture(model, read, request)
+        if not known:
+            model.forget(read)
+        advance((at + 1) / len(paths))
+
+
+def label_over(seen: Sequence[HeadOnPicture]) -> tuple[str, int]:
+    """Return the commonest label of a head, or an empty one, and on how many pictures it has that.
+
+    seen: the head on each picture. The label is empty below two thirds of them.
+    """
+    label, times = Counter(head.label for head in seen).most_common(1)[0]
+    return label if times >= _AGREE * len(seen) else "", times
+
+
 def _over(seen: Sequence[HeadOnPicture], end: tuple[float, float] | None) -> HeadOverPictures:
     """Return what a head does over all pictures. seen: on each. end: of the mean distance."""
-    label, times = Counter(head.label for head in seen).most_common(1)[0]
-    peaks = [0.0 if head.means is None else float(head.means[head.peak]) for head in seen]
+    label, times = label_over(seen)
     return HeadOverPictures(
         layer=seen[0].layer,
         head=seen[0].head,
-        label=label if times >= _AGREE * len(seen) else "",
+        label=label,
         times=times,
         distance=float(np.mean([head.distance for head in seen])),
         interval=end,
         cls=_mean([head.cls for head in seen]),
         register=_mean([head.register for head in seen]),
-        peak=float(np.mean(peaks)),
+        peak=float(np.mean([head.peak_share for head in seen])),
     )
 
 

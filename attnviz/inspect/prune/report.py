@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from attnviz.draw.report import Report
-from attnviz.draw.values import model_facts
+from attnviz.draw.values import fields_of, model_facts
 from attnviz.inspect.prune.request import PruneRequest
 from attnviz.records import ModelInfo, Provenance
 
@@ -206,11 +206,6 @@ class PruneReport(Report, Provenance):
 _STEP = ("layer", "head", "score", "heads_left", "loss")
 _STEP_ROW = ("heads_left", "layer", "head", "score", "loss")
 _PRUNED = ("form", "heads", "kv_heads", "architecture", "parameters")
-
-
-def fields_of(record: object, names: Sequence[str]) -> dict[str, Any]:
-    """Return some fields of a record by their names, in this order."""
-    return {name: getattr(record, name) for name in names}
 
 
 def heads_data(heads: Iterable[Head]) -> list[dict[str, int]]:

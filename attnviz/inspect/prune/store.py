@@ -19,15 +19,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from attnviz.draw.values import fields_of
 from attnviz.draw.whole_file import whole_directory
-from attnviz.engine.ablation import ablating
 from attnviz.engine.linear_map import packed_layers
-from attnviz.engine.patchable import patchable_transformers
+from attnviz.engine.patchable import ablating, patchable_transformers
 from attnviz.engine.projections import find_output_projections
 from attnviz.errors import LoadError, UnsupportedError
 from attnviz.inspect.prune.plan import RELATIVE, heads_by_layer, pruned_model
-from attnviz.inspect.prune.report import Head, PrunedModel, fields_of, heads_data
-from attnviz.models.architecture import resized
+from attnviz.inspect.prune.report import Head, PrunedModel, heads_data
 from attnviz.models.bundled import Bundled
 from attnviz.models.cut_tensors import UncutError, cut_tensors, silenced
 from attnviz.models.head_plan import CutPlan, Removed, cut_plans
@@ -36,6 +35,7 @@ from attnviz.models.model import Model
 from attnviz.models.split import require_numbers
 from attnviz.models.third_party import third_party
 from attnviz.models.transformers_model import TransformersModel
+from attnviz.models.whole import resized
 from attnviz.reading import damaged, parse_json
 from attnviz.records import Input
 

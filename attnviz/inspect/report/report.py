@@ -11,7 +11,7 @@ from attnviz.count.params.report import ParamsReport
 from attnviz.draw.numbers import counted
 from attnviz.draw.report import Report
 from attnviz.draw.signed import Place
-from attnviz.draw.values import model_facts, table_of
+from attnviz.draw.values import fields_of, model_facts, table_of
 from attnviz.inspect.head.head import CARD_TEXT, Steps, every_map, head_cards, require_fit
 from attnviz.inspect.head.head import work as cards_work
 from attnviz.inspect.head.report import HeadCard
@@ -77,11 +77,7 @@ class ModelReport(Report, Provenance):
             "source": self.source or None,
             "seed": self.seed,
             "index_base": 0,
-            "complete": self.complete,
-            "notes": self.notes,
-            "missing": self.missing,
-            "vocabulary": self.vocabulary,
-            "context": self.context,
+            **fields_of(self, ("complete", "notes", "missing", "vocabulary", "context")),
             "params": None if self.counted is None else self.counted.facts(),
             "labels": None if scored is None else [score_entry(entry) for entry in scored.heads],
             "ablation": losses,

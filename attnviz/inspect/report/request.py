@@ -10,8 +10,6 @@ from attnviz.options import Options, option, read_budget
 
 @dataclass(frozen=True)
 class _Amount(Options, panel="How much is measured"):
-    """The options on how much of a large model is measured."""
-
     budget: str | None = option(
         "AMOUNT",
         "Ablate only the heads that the gradient ranks highest, within 30s, 5m, or 20 heads.",

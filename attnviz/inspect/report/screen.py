@@ -119,7 +119,6 @@ def _caveats(report: ModelReport) -> list[str]:
 
 
 def _finding(report: ModelReport) -> str:
-    """Return the finding: how many heads have a label and which matters most, in two lines."""
     lead, ablation = "" if report.complete else "Incomplete. ", report.ablation
     if ablation is not None and not ablation.complete:
         lead = incomplete(len(ablation.texts), ablation.texts_wanted, "text", "ablations")
@@ -267,7 +266,6 @@ def _first(report: ModelReport, columns: int, lines: int) -> list[doc.Group]:
 
 
 def _grids(report: ModelReport, columns: int) -> list[doc.HeadGrid]:
-    """Return the grids of labels and of effects; next to another one a grid has a short title."""
     grids = []
     if report.scored is not None and any(entry.label for entry in report.scored.heads):
         title: doc.Words = [("labels", True), ("built-in probes", False), (doc.SHADE, False)]
@@ -278,7 +276,6 @@ def _grids(report: ModelReport, columns: int) -> list[doc.HeadGrid]:
 
 
 def _tables(report: ModelReport) -> list[doc.Table]:
-    """Return two tables: the heads that matter most, and the best head of each label."""
     tables = []
     if report.ablation is not None:
         ranked = [part for part in ranking_tables(report.ablation) if isinstance(part, doc.Table)]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attnviz.draw.report import Report
-from attnviz.draw.values import model_facts, npz_file
+from attnviz.draw.values import fields_of, model_facts, npz_file
 from attnviz.records import Floats, Kind, ModelInfo
 
 if TYPE_CHECKING:
@@ -88,20 +88,12 @@ class SpeechReport(Report):
             "schema": "attnviz.speech/1",
             "model": model_facts(self.model),
             "sound": {"name": self.name, "seconds": self.seconds},
-            "kind": self.kind,
-            "words": self.words,
-            "transcribed": self.transcribed,
-            "frame": self.frame,
-            "chance": self.chance,
-            "padding": self.padding,
-            "notes": self.notes,
+            **fields_of(
+                self, ("kind", "words", "transcribed", "frame", "chance", "padding", "notes")
+            ),
             "heads": [
                 {
-                    "layer": head.layer,
-                    "head": head.head,
-                    "padding": head.padding,
-                    "order": head.order,
-                    "shuffled": head.shuffled,
+                    **fields_of(head, ("layer", "head", "padding", "order", "shuffled")),
                     "follows": self.follows(head),
                     "peaks": self.peaks(head),
                 }

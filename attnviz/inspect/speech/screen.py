@@ -198,8 +198,6 @@ def _grid(report: SpeechReport) -> doc.HeadGrid:
 
 
 def _table(report: SpeechReport) -> doc.Table:
-    """Return the order of each head, the control, and its padding."""
-
     def number(value: float) -> str:
         return "–" if math.isnan(value) else f"{value:.2f}"
 
@@ -217,7 +215,6 @@ def _table(report: SpeechReport) -> doc.Table:
 
 
 def _first(report: SpeechReport, columns: int, lines: int) -> Sequence[doc.Group]:
-    """Return the clearest maps side by side, with all heads below, as far as they fit."""
     heads, grid = _ranked(report), _grid(report)
     rows = min(len(report.words) + 1, lines - _AROUND)
     label = min(max(map(len, (_LOUD, *report.words))), 20) + 8

@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.engine.answers import answer_places
 from attnviz.engine.attribution.parts import Attribution, Attributor
 from attnviz.engine.backend import backend_of
-from attnviz.engine.likely import log_softmax
+from attnviz.engine.likely import answer_places, log_softmax
 from attnviz.engine.observer import to_numpy
 from attnviz.errors import UsageError
 from attnviz.models.model import Model

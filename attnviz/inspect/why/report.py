@@ -12,8 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.draw.report import Report
-from attnviz.draw.values import input_facts, known_label_facts, model_facts, npz_file, table_of
-from attnviz.engine.attribution.neurons import NeuronReading
+from attnviz.draw.values import (
+    fields_of,
+    input_facts,
+    known_label_facts,
+    model_facts,
+    npz_file,
+    table_of,
+)
+from attnviz.engine.attribution.lens import NeuronReading
 from attnviz.engine.attribution.parts import Attribution, Part, PartKind
 from attnviz.inspect.why.inputs import InputEffects
 from attnviz.measures.bootstrap import LEAST_TEXTS, adjusted_p, includes_zero, intervals
@@ -170,9 +177,7 @@ class WhyReport(Report, Provenance):
             **_question(first),
             **_sums(self.prompts),
             "tolerance": max(prompt.attribution.tolerance for prompt in self.prompts),
-            "tallies": self.tallies,
-            "seed": self.seed,
-            "notes": self.notes,
+            **fields_of(self, ("tallies", "seed", "notes")),
             "controls": len(first.base),
             **({} if self.inputs is None else {"inputs": self.inputs.data()}),
             **({} if self.neurons is None else {"neurons": _neurons(self.neurons, self.top)}),
@@ -438,7 +443,7 @@ def _part(report: WhyReport, part: Part, effects: Mapping[HeadKey, HeadEffect]) 
 
     effects: what the shown heads write.
     """
-    entry: dict[str, Any] = {"kind": part.kind, "layer": part.layer, "head": part.head}
+    entry = fields_of(part, ("kind", "layer", "head"))
     if part.layer is None:
         same = [
             other.contribution

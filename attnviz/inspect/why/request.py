@@ -13,8 +13,6 @@ from attnviz.prompts.request import LogitRequest
 
 @dataclass(frozen=True)
 class _Question(Options, panel="What is explained"):
-    """The options on which logit is explained, and at which position."""
-
     answer: str | None = option(
         "TOKEN",
         "Explain this token's logit (default: the model's top prediction).",
@@ -40,8 +38,6 @@ class _Question(Options, panel="What is explained"):
 
 @dataclass(frozen=True)
 class _Inputs(Options, panel="What is explained"):
-    """The options on which words of the prompt the prediction needs."""
-
     inputs: bool = flag(
         "Show what the prediction loses without each word: with other words in its place, and "
         "hidden from all others (integrated gradients for more than 128 tokens)."
@@ -53,8 +49,6 @@ class _Inputs(Options, panel="What is explained"):
 
 @dataclass(frozen=True)
 class _Neurons(Options, panel="What is explained"):
-    """The option on the neurons of a feed-forward block."""
-
     ffn: str | None = option(
         "LAYER",
         "Show the neurons of this layer's feed-forward block (MLP), such as L2, that write most "
@@ -80,8 +74,6 @@ class _Neurons(Options, panel="What is explained"):
 
 @dataclass(frozen=True)
 class _View(Options, panel="View"):
-    """The options on what is shown of the contributions."""
-
     top: int = option("N", "Number of heads to list.", 8, min=1)
 
 

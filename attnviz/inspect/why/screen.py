@@ -10,7 +10,7 @@ from attnviz.draw.numbers import NumberScale, counted, listed
 from attnviz.draw.page.running_text import running_pieces
 from attnviz.draw.provenance import UNLIKELY, fits_two_lines, probability
 from attnviz.draw.signed import ranked_table
-from attnviz.engine.answers import START_END
+from attnviz.engine.likely import START_END
 from attnviz.inspect.why.inputs import InputEffects
 from attnviz.inspect.why.report import ExplainedPrompt, HeadEffect, WhyReport
 from attnviz.inspect.why.written import (

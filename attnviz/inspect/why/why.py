@@ -24,7 +24,6 @@ from attnviz.inspect.why.request import WhyRequest
 from attnviz.models.model import Model, Vocabulary, require_number
 from attnviz.models.work import Work, about_tokens
 from attnviz.progress import Advance
-from attnviz.prompts.heads import shown_heads
 from attnviz.prompts.study import (
     Prompt,
     StudiedPrompt,
@@ -32,6 +31,7 @@ from attnviz.prompts.study import (
     encode_asked,
     place_in,
     rest_of_word,
+    shown_heads,
     splits_logits,
     study_of,
 )

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from attnviz.attention.activations import NEARLY_ZERO
+from attnviz.attention.functional import NEARLY_ZERO
 from attnviz.draw import document as doc
 from attnviz.draw.numbers import NumberScale, counted, listed, percent
 from attnviz.draw.provenance import known_text, label_title
@@ -21,7 +21,7 @@ from attnviz.draw.signed import (
     signed_grid,
     signed_scale,
 )
-from attnviz.engine.attribution.neurons import NeuronReading
+from attnviz.engine.attribution.lens import NeuronReading
 from attnviz.inspect.why.report import HeadEffect, WhyReport
 from attnviz.measures.labels import label_look
 from attnviz.prompts.naming import logits, placed, quoted

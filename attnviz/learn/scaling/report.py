@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 from attnviz.draw.report import Report
-from attnviz.draw.values import model_facts
+from attnviz.draw.values import fields_of, model_facts
 from attnviz.records import ModelInfo, Provenance
 
 HIGH_WEIGHT = 0.9
@@ -156,9 +156,7 @@ class ScalingReport(Report, Provenance):
             "schema": "attnviz.scaling/1",
             "model": None if self.model is None else model_facts(self.model),
             "source": "random" if self.model is None else "model",
-            "seed": self.seed,
-            "keys": self.keys,
-            "samples": self.samples,
+            **fields_of(self, ("seed", "keys", "samples")),
             "text": self.text if self.model is not None else None,
             "text_source": self.source or None,
             "high_weight": HIGH_WEIGHT,
@@ -166,20 +164,13 @@ class ScalingReport(Report, Provenance):
             "bin_edges": BIN_EDGES,
             "cases": [
                 {
-                    "d_k": case.d_k,
-                    "layer": case.layer,
-                    "head": case.head,
-                    "heads": case.heads,
-                    "queries": case.queries,
-                    "weights": case.weights,
+                    **fields_of(case, ("d_k", "layer", "head", "heads", "queries", "weights")),
                     **{f"{name}_scale": _side(side) for name, side in case.sides.items()},
                 }
                 for case in self.cases
             ],
             **({"activations": [*map(asdict, self.activations)]} if self.activations else {}),
-            "finding": self.finding,
-            "seen": self.seen,
-            "notes": self.notes,
+            **fields_of(self, ("finding", "seen", "notes")),
         }
 
     def rows(self) -> Iterator[tuple[object, ...]]:

@@ -18,8 +18,6 @@ OF_MODEL = "is for the queries and keys of a model: add --from-model"
 
 @dataclass(frozen=True)
 class _Seed(Options):
-    """The seed of all random numbers."""
-
     seed: int = option("N", "Random seed (queries and keys, random weights).", 0, min=0)
 
 
@@ -47,8 +45,6 @@ class _RandomVectors(Options, panel="Random queries and keys"):
 
 @dataclass(frozen=True)
 class _Activation(Options):
-    """The option that asks for activation functions instead."""
-
     activation: bool = flag(
         "Draw the activation functions of feed-forward blocks instead: ReLU, GELU, SiLU and gates.",
         brief="Draw ReLU, GELU, SiLU and gates instead.",

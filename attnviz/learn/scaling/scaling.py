@@ -16,8 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.attention.activations import ACTIVATE, NEARLY_ZERO, Activation
-from attnviz.attention.functional import Floats
+from attnviz.attention.functional import ACTIVATE, NEARLY_ZERO, Activation, Floats
 from attnviz.engine.backend import backend_of
 from attnviz.engine.capture import encoded, no_such_head
 from attnviz.engine.observer import QueriesKeys, products, softmaxed

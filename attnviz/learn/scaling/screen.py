@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from functools import partial
 
-from attnviz.attention.activations import NEARLY_ZERO
+from attnviz.attention.functional import NEARLY_ZERO
 from attnviz.draw import document as doc
 from attnviz.draw.numbers import counted, listed, percent
 from attnviz.draw.palette import series_tint
@@ -152,7 +152,6 @@ def _activation_words(report: ScalingReport) -> str:
 
 
 def _heading(report: ScalingReport) -> doc.Words:
-    """Return the heading in one line: the model, or the sizes of random queries and keys."""
     if report.model is None:
         words = [
             f"d_k {', '.join(str(case.d_k) for case in report.cases)}",
@@ -199,8 +198,6 @@ def _first(report: ScalingReport, columns: int, lines: int) -> list[doc.Group]:
 
 
 def _table(report: ScalingReport) -> doc.Table:
-    """Return the table with a row for each case, and a column for each measure."""
-
     def plain(value: float) -> str:  # four digits, at most three decimals
         return f"{value:,.{max(4 - len(f'{value:.0f}'), 0)}f}"
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from attnviz.draw.report import Report
+from attnviz.draw.values import fields_of
 from attnviz.learn.train.report import CorpusFacts, CurvePoint
 
 
@@ -138,10 +139,7 @@ class SweepReport(Report):
                 "device": self.device,
             },
             "task": asdict(self.task),
-            "heads": self.heads,
-            "seeds": self.seeds,
-            "complete": self.complete,
-            **{name: getattr(self, name) for name in settings},
+            **fields_of(self, ("heads", "seeds", "complete", *settings)),
             "results": [self._result(heads) for heads in self.measured],
             "models": [self._model(model) for model in self.models],
             "seconds": self.seconds,
@@ -159,21 +157,18 @@ class SweepReport(Report):
             yield [*(facts[name] for name in columns), *scores]
 
     def _model(self, model: SweepModel) -> dict[str, Any]:
-        """Return one model with its results, as JSON values."""
         names = ("seed", "parameters", "loss", "accuracy", "step_seconds")
         return {
             "heads": model.heads,
             "head_dim": self.d_model // model.heads,
-            **{name: getattr(model, name) for name in names},
+            **fields_of(model, names),
             "patterns": [*map(asdict, model.patterns)],
             "curve": [
-                {"step": point.step, "loss": point.loss, "learning_rate": point.learning_rate}
-                for point in model.points
+                fields_of(point, ("step", "loss", "learning_rate")) for point in model.points
             ],
         }
 
     def _result(self, heads: int) -> dict[str, Any]:
-        """Return the results of one number of heads over its seeds, as JSON values."""
         models = self.of(heads)
         patterns = [pattern.name for pattern in models[0].patterns]
         measured = ("loss", "accuracy", "step_seconds")

@@ -14,8 +14,6 @@ _NUMBER = re.compile(r"0*[1-9][0-9]{0,17}")
 
 @dataclass(frozen=True)
 class _Heads(Options):
-    """The option on the numbers of heads to compare."""
-
     heads: str = option("LIST", "Numbers of heads to compare.", "1,2,4,8")
 
     @property
@@ -62,8 +60,6 @@ class _Learned(Options, panel="What is learned"):
 
 @dataclass(frozen=True)
 class _Shape(Options, panel="Model"):
-    """The options on the sizes that all models share."""
-
     layers: int = option("N", "Layers of each model.", 2, min=1)
     d_model: int = option("D", "Width of each model; a head is D / heads wide.", 32, min=2)
 

@@ -106,7 +106,6 @@ def _first(report: SweepReport, columns: int, lines: int) -> doc.Ways:
 
 
 def _about(report: SweepReport) -> list[doc.Part]:
-    """Return the facts of the model, the task and the training."""
     seeds, task = report.seeds, report.task
     number = f"{report.models[0].parameters:,} parameters"
     subject = f"{task.name}: {task.words}"

@@ -33,7 +33,7 @@ from attnviz.learn.train.trainer import (
     make_optimiser,
     take_step,
 )
-from attnviz.measures.uniform import uniform_weights
+from attnviz.measures.sinks import uniform_weights
 from attnviz.models.memory import require_room
 from attnviz.models.placement import find_device
 from attnviz.models.threads import threads_for, use_threads

@@ -171,7 +171,6 @@ def _string(letters: int, tokens: Ids, size: Ids, answers: Ids | int) -> Samples
 
 
 def _draw_copies(count: int, random: Generator) -> Samples:
-    """Return sequences of a string and its copy."""
     size = random.integers(6, 14, (count, 1), endpoint=True)
     letters = random.integers(1, 8, (count, 14), endpoint=True)
     at = np.arange(29)

@@ -8,7 +8,7 @@ from dataclasses import asdict, astuple, dataclass, fields
 from typing import Any
 
 from attnviz.draw.report import Report
-from attnviz.draw.values import model_facts
+from attnviz.draw.values import fields_of, model_facts
 from attnviz.learn.train.recipe import Recipe
 from attnviz.records import ModelInfo
 
@@ -144,6 +144,7 @@ class ModelScores:
         return {"heads": heads}
 
 
+_MEASURED = ("tokens_per_second", "shares", "valid_loss", "valid_perplexity", "valid_bits_per_byte")
 _LEAST_STEPS, _CLEARLY = 100, 0.95
 """The fewest steps of a run that has trained anything, and the share of the unigram loss at which a
 model's heads are worth a look."""
@@ -181,16 +182,12 @@ class TrainReport(Report):
 
     def data(self) -> dict[str, Any]:
         """Return the whole report as one JSON object."""
-
-        def values(*names: str) -> dict[str, Any]:
-            return {name: getattr(self, name) for name in names}
-
         last, recipe = self.points[-1], self.recipe
         return {
             "schema": "attnviz.train/1",
             "model": {
                 **model_facts(self.model),
-                **values("parameters", "vocabulary"),
+                **fields_of(self, ("parameters", "vocabulary")),
                 "d_model": recipe.model.d_model,
             },
             "path": self.directory,
@@ -199,16 +196,13 @@ class TrainReport(Report):
             "valid": asdict(self.valid),
             "budget": str(recipe.budget),
             "finished": self.finished,
-            "autocast": recipe.autocast,
-            "stored": recipe.stored,
-            "seed": recipe.seed,
+            **fields_of(recipe, ("autocast", "stored", "seed")),
             "steps": last.step,
             "tokens": last.tokens,
             "seconds": last.seconds,
-            **values("tokens_per_second", "shares", "valid_loss", "valid_perplexity"),
-            "valid_bits_per_byte": self.valid_bits_per_byte,
+            **fields_of(self, _MEASURED),
             "valid_tokens": self.valid.tokens,
-            **values("unigram_loss", "learnt"),
+            **fields_of(self, ("unigram_loss", "learnt")),
             "valid_windows": recipe.phase[-1].length,
             "curve_windows": recipe.window,
             "scores": self.scores.data(),

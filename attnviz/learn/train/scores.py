@@ -19,7 +19,7 @@ from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.engine.text_pass import token_losses
 from attnviz.learn.train.report import ModelScores, ScoredHeads, SequenceMean
 from attnviz.measures.rows import Conditions, TextFacts, whole_scores
-from attnviz.measures.uniform import uniform_weights
+from attnviz.measures.sinks import uniform_weights
 from attnviz.records import Tokens
 
 Ids = NDArray[np.int64]

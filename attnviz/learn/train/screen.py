@@ -66,7 +66,6 @@ def document(result: TrainReport) -> doc.Document:
 
 
 def _finding(result: TrainReport) -> str:
-    """Return the finding: whether the model learnt, with the losses."""
     loss, unigram = f"{result.valid_loss:.2f} nats", f"{result.unigram_loss:.2f}"
     if not result.trained:
         return (
@@ -101,7 +100,6 @@ def _first(result: TrainReport, columns: int, lines: int) -> doc.Ways:
 
 
 def _about(result: TrainReport) -> list[doc.Part]:
-    """Return the facts of the model and its texts that a reader needs to repeat the run."""
     parts: list[doc.Part] = [
         doc.Facts([*model_words(result.model), (f"seed {result.recipe.seed}", False)])
     ]

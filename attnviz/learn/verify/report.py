@@ -17,7 +17,7 @@ from typing import Any, Literal
 from numpy.typing import NDArray
 
 from attnviz.draw.report import Report
-from attnviz.draw.values import model_facts, table_of
+from attnviz.draw.values import fields_of, model_facts, table_of
 from attnviz.errors import AttnvizError
 from attnviz.records import ModelInfo
 
@@ -198,9 +198,7 @@ class VerifyReport(Report):
             "sizes": None if self.sizes is None else asdict(self.sizes),
             "text": self.text,
             "target": self.text if len(self.tokens) > 1 else None,
-            "tokens": self.tokens,
-            "versions": self.versions,
-            "cases": self.cases,
+            **fields_of(self, ("tokens", "versions", "cases")),
             "checks": [_check(numbers) for numbers in self.checks],
             "causal": self.causal if self.steps else None,
             "steps": [_step(step, self.numbers_shown) for step in self.steps],
@@ -212,7 +210,7 @@ class VerifyReport(Report):
         for numbers in self.checks:
             for one in numbers:
                 measured = vars(one) | {"measure": one.number, "tolerance": one.allowed}
-                shared = {name: getattr(one, name) for name in ("case", "check", "against")}
+                shared = fields_of(one, ("case", "check", "against"))
                 entry = measured if one.skipped is None else shared | {"reason": one.skipped}
                 entries.append(entry | {"verdict": verdict(numbers)})
         return table_of(_COLUMNS, entries)
@@ -269,7 +267,7 @@ def _check(numbers: Sequence[Checked]) -> dict[str, Any]:
                 "difference": number.difference,
                 "tolerance": number.allowed,
                 "passed": number.passed,
-                **{name: getattr(number, name) for name in ("epsilon", "roundings", "largest")},
+                **fields_of(number, ("epsilon", "roundings", "largest")),
                 **{name: getattr(number, name) or None for name in ("reason", "where")},
             }
             for number in numbers
@@ -286,9 +284,7 @@ def _step(step: ComputationStep, numbers: bool) -> dict[str, Any]:
         ]
 
     return {
-        "name": step.name,
-        "formula": step.formula,
-        "axes": step.axes,
+        **fields_of(step, ("name", "formula", "axes")),
         "note": step.note or None,
         "given": arrays(step.given),
         "found": arrays(step.found),

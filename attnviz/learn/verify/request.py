@@ -10,8 +10,6 @@ from attnviz.options import OwnShape, Seed, Truncation, flag, option, typed_name
 
 @dataclass(frozen=True)
 class _Own(OwnShape, panel="The library's own attention"):
-    """The options on the checks and the sizes of the library's own attention."""
-
     causal: bool | None = option(
         "", "Mask later tokens in --steps (default: yes).", name="--causal/--no-causal"
     )

@@ -83,7 +83,6 @@ def _own_facts(report: VerifyReport) -> doc.Words:
 
 
 def _counts(report: VerifyReport) -> str:
-    """Return a string with the numbers of checks that passed, failed and were skipped."""
     passed, failed, skipped = (report.count(one) for one in ("pass", "fail", "skipped"))
     words = [f"{counted(passed, 'check')} pass{'es' * (passed == 1)}"]
     if failed:
@@ -95,7 +94,6 @@ def _counts(report: VerifyReport) -> str:
 
 
 def _worst(report: VerifyReport) -> str:
-    """Return the worst error and its tolerance, as the end of a sentence."""
     made = [number for number in report.numbers if number.skipped is None]
     if not made:
         return ""
@@ -159,7 +157,6 @@ def _table(report: VerifyReport) -> doc.Table:
 
 
 def _steps(report: VerifyReport) -> doc.Group:
-    """Return the computation steps in order with shapes, and with numbers if they are few."""
     numbers, steps = report.numbers_shown, []
     remark = f"numbers are shown up to {MOST} tokens and a d_model of {MOST}"
     if numbers:
@@ -191,7 +188,6 @@ def _axes(step: ComputationStep) -> tuple[str, str]:
 
 
 def _step_table(report: VerifyReport) -> doc.Table:
-    """Return a table of the computation steps: shape, formula and, if they fit, axes."""
     return doc.table(
         enumerate(report.steps, 1),
         doc.ColumnOf("step", lambda step: f"{step[0]:>2} {step[1].name}", right=False),

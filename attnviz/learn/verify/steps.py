@@ -12,16 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.attention.functional import (
-    attention_output,
-    attention_scores,
-    causal_mask,
-    merge_heads,
-    project,
-    repeat_kv_heads,
-    softmax,
-    split_heads,
-)
+from attnviz.attention import functional
 from attnviz.attention.numpy_attention import NumpyAttention
 from attnviz.learn.verify.report import Checked, ComputationStep, Sizes
 
@@ -43,8 +34,8 @@ def attention_steps(sizes: Sizes, dtype: str, causal: bool) -> tuple[Computation
     for name, symbol in (("queries", "Q"), ("keys", "K"), ("values", "V")):
         shared = grouped and symbol != "Q"
         axes = ("tokens", "kv_heads × head_dim" if shared else flat[1])
-        projected, w = project(text, weights[symbol]), f"W_{symbol}"
-        heads[symbol] = split_heads(projected, shape.kv_heads if shared else shape.heads)
+        projected, w = functional.project(text, weights[symbol]), f"W_{symbol}"
+        heads[symbol] = functional.split_heads(projected, shape.kv_heads if shared else shape.heads)
         # Stored as torch stores it, (out, in); textbooks multiply by its transpose.
         given = {w: weights[symbol].T}
         steps.append(step(name, f"{symbol} = X {w}", axes, {symbol: projected}, given))
@@ -52,19 +43,24 @@ def attention_steps(sizes: Sizes, dtype: str, causal: bool) -> tuple[Computation
     own = ("kv_heads" if grouped else "heads", *by_head[1:])
     note = f"Q has {shape.heads} heads" if grouped else ""
     steps.append(step("split into heads", words, own, heads, note=note))
-    key, value = (repeat_kv_heads(heads[symbol], shape.groups) for symbol in "KV")
+    key, value = (functional.repeat_kv_heads(heads[symbol], shape.groups) for symbol in "KV")
     if grouped:
         last = f"{shape.groups}k + {shape.groups - 1}"
         words = f"query heads {shape.groups}k … {last} read key/value head k"
         steps.append(step("shared", words, by_head, {"K": key, "V": value}))
-    scores = attention_scores(heads["Q"], key, 1.0)
-    scaled = masked = attention_scores(heads["Q"], key)
+    scores = functional.attention_scores(heads["Q"], key, 1.0)
+    scaled = masked = functional.attention_scores(heads["Q"], key)
     if causal:
-        masked = np.where(causal_mask(len(text), len(text), like=text), scaled, -math.inf)
-    shares = softmax(masked)
-    mixed = attention_output(shares, value)
-    merged = merge_heads(mixed)
-    output, last_weight = project(merged, attention.output_weight), attention.output_weight.T
+        masked = np.where(
+            functional.causal_mask(len(text), len(text), like=text), scaled, -math.inf
+        )
+    shares = functional.softmax(masked)
+    mixed = functional.attention_output(shares, value)
+    merged = functional.merge_heads(mixed)
+    output, last_weight = (
+        functional.project(merged, attention.output_weight),
+        attention.output_weight.T,
+    )
     # (out, head, dim) times (head, token, dim): a head reads its own columns alone, writes to all.
     rows = attention.output_weight.reshape(-1, shape.heads, mixed.shape[-1])
     of_heads, written = np.einsum("htd,ohd->hto", mixed, rows), ("heads", "tokens", "d_model")

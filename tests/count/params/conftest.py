@@ -1,7 +1,5 @@
 """Architectures of small primes, counted."""
 
-from collections.abc import Callable
-
 import pytest
 
 from attnviz.count.params.cost import count_cost
@@ -63,7 +61,7 @@ def pair():
     )
 
 
-SPECS: dict[str, Callable[[], ModelSpec]] = {
+SPECS = {
     "attention": lambda: spec_from_options(d_model=14, heads=7),
     "biased": lambda: spec_from_options(d_model=14, heads=7, kv_heads=1, bias=True),
     "whole": lambda: spec_from_options(

@@ -28,9 +28,7 @@ def fitted(cost, memory_mib=24 * 1024, **more):
 
 
 def named(name):
-    spec = find_spec(name, shapes_first=True).spec
-    assert spec is not None
-    return spec
+    return find_spec(name, shapes_first=True).spec
 
 
 def test_llama_2_7b_on_24_gib_by_hand():
@@ -53,7 +51,6 @@ def test_llama_2_7b_on_24_gib_by_hand():
     assert fit.batch == room // (cache // batch + 4 * vocab)
     assert fit.context == (room - 512_000) // (cache // tokens)
 
-    assert fit.decode is not None
     read = 2 * (parameters - vocab * d) + cache
     operations = batch * (2 * (layers * (layer - 2 * d) + vocab * d) + 4 * tokens * d * layers)
     assert fit.decode.read == read
@@ -75,9 +72,6 @@ def test_experts_are_read_once_if_a_token_was_sent_to_them():
     one, two, many = (
         fitted(count_cost(spec, tokens=1, batch=batch), 10**6).decode for batch in (1, 2, 500)
     )
-    assert one is not None
-    assert two is not None
-    assert many is not None
     token = 2 * 8 * 128 * 2 * layers
     assert two.read - one.read == round(2 * layers * expert * 8 * (0.75 - 0.75**2)) + token
     rest = 2 * (46_702_792_704 - 32000 * 4096)  # the published count, without the token table
@@ -90,7 +84,6 @@ def test_a_source_is_read_as_cache_and_the_encoder_not_at_all():
     spec = named("t5-small")
     cost = count_cost(spec, tokens=7, source_tokens=11, dtype="float32")
     decode = fitted(cost).decode
-    assert decode is not None
     d, f, layers, vocab = 512, 2048, 6, 32128
     layer = 4 * d * d + 2 * d * d + 2 * d * f + 3 * d
     weights = layers * layer + d + 32 * 8 + vocab * d
@@ -105,8 +98,6 @@ def test_tokens_that_a_window_hides_are_kept_but_not_read():
     kept = spec._replace(stacks=(spec.stacks[0]._replace(groups=(group,)),))
     short, long = (fitted(count_cost(kept, tokens=tokens)) for tokens in (5, 500))
     assert long.need.cache == 100 * short.need.cache
-    assert long.decode is not None
-    assert short.decode is not None
     assert long.decode.read == short.decode.read
 
 
@@ -153,7 +144,6 @@ def test_one_more_never_fits_and_more_memory_never_holds_less(
         return fitted(cost, memory, **small)
 
     fit = at(tokens, batch)
-    assert fit.batch is not None
     assert fit.fits == (fit.batch >= batch)
     assert fit.fits == (fit.context is None or fit.context >= tokens)
     assert fit.batch == 0 or at(tokens, fit.batch).fits
@@ -169,8 +159,6 @@ def test_one_more_never_fits_and_more_memory_never_holds_less(
     assert fit.need.total <= at(tokens + 1, batch).need.total
     if more.decode is not None:
         longer, wider = at(tokens + 1, batch, 10**6).decode, at(tokens, batch + 1, 10**6).decode
-        assert longer is not None
-        assert wider is not None
         assert longer.each <= more.decode.each
         assert wider.each <= more.decode.each
         assert wider.tokens_per_second >= more.decode.tokens_per_second * (1 - 1e-9)

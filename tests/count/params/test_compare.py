@@ -1,17 +1,11 @@
 """What ``--gpu`` says: findings, the table, cautions, JSON, CSV; from Python the same."""
 
-from __future__ import annotations
-
 import csv
 import json
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 import attnviz
-
-Run = Callable[..., Any]
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """The cache, a pass, what fits and what maps take: by hand, at the border, against the library."""
 
-from typing import Any
-
 import pytest
 import torch
 import transformers
@@ -183,7 +181,7 @@ def test_absurd_lengths_stay_exact():
 
 SHARED = {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 13}
 SHARED["shared_expert_intermediate_size"] = 19
-CASES: list[tuple[str, str, dict[str, Any]]] = [
+CASES = [
     ("llama", "LlamaForCausalLM", WIDE),
     ("mistral", "MistralForCausalLM", dict(DECODER, sliding_window=5)),
     ("mixtral", "MixtralForCausalLM", dict(DECODER, num_local_experts=5)),

@@ -16,17 +16,8 @@ TOKENS = 10
 
 QUICK = {"bamba", "deepseek_v3", "falcon", "gemma2", "qwen3_next"}
 KEPT = {
-    "gpt_neo",
-    "mamba2",
-    "mixtral",
-    "falcon_h1",
-    "gpt2",
-    "granitemoehybrid",
-    "jamba",
-    "llama",
-    "mamba",
-    "nemotron_h",
-    "zamba2",
+    *("gpt_neo", "mamba2", "mixtral", "falcon_h1", "gpt2", "granitemoehybrid"),
+    *("jamba", "llama", "mamba", "nemotron_h", "zamba2"),
 }
 NOT_MADE = {
     "cohere_compass_text": "its own default names no rotation of its full layers",
@@ -38,14 +29,8 @@ NOT_MADE = {
     "qwen4_exp_text": "its own default lacks the sizes of its index",
     **dict.fromkeys(
         [
-            "dots3_note",
-            "emu3",
-            "llama4",
-            "musicgen",
-            "musicgen_melody",
-            "qwen3_5",
-            "qwen3_5_moe",
-            "qwen4_exp",
+            *("dots3_note", "emu3", "llama4", "musicgen"),
+            *("musicgen_melody", "qwen3_5", "qwen3_5_moe", "qwen4_exp"),
         ],
         "holds several models",
     ),

@@ -3,14 +3,10 @@
 import json
 import re
 import struct
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from attnviz.count.params.find_spec import stored_weights
-
-Run = Callable[..., Any]
 
 
 def checkpoint_of(folder, dtypes, **fields):

@@ -88,10 +88,7 @@ LATENT = {"kv_lora": 3, "rope_dim": 2, "nope_dim": 2}
             "--heads 7 does not divide --d-model 12: 1, 2, 3, 4, 6, 12 do; or give the width of a "
             "head with --head-dim, which lifts the rule",
         ),
-        (
-            {"d_model": 5040, "heads": 11},
-            "--d-model 5040: 4, 5, 6, 7, 8, 9, 10, 12, 14, 15, 16",
-        ),
+        ({"d_model": 5040, "heads": 11}, "--d-model 5040: 4, 5, 6, 7, 8, 9, 10, 12, 14, 15, 16"),
         ({"d_model": None}, "--d-model is missing: a shape needs --d-model and --heads"),
         ({"heads": None}, "--heads is missing"),
         ({"kv_heads": 3}, "--kv-heads 3 does not divide --heads 4: 1, 2, 4 do"),

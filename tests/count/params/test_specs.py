@@ -68,7 +68,7 @@ PLAIN = LayerSpec((ATTENTION,), FeedForwardSpec(6, 5), (Norm("attention norm", 6
 
 
 def spec(*groups, **more):
-    stack = StackSpec("decoder", groups, **more)  # type: ignore[arg-type]
+    stack = StackSpec("decoder", groups, **more)
     return ModelSpec("test", "", (stack,))
 
 

@@ -6,8 +6,8 @@ Where no browser is found the tests are skipped, in one line that says so.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,11 @@ class Opened:
             if self.js(script):
                 return
         raise AssertionError(f"never true: {script}")
+
+    def do(self, act, *given):
+        """Click, hover or move the mouse as Playwright's page does, and wait until it is drawn."""
+        attrgetter(act)(self.page)(*given)
+        self.js("1")
 
     def press(self, *keys):
         for key in keys:
@@ -116,9 +121,6 @@ def blank(browser):
     yield call
     for context in contexts:
         context.close()
-
-
-Open = Callable[..., Opened]
 
 
 @pytest.fixture

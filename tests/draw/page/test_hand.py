@@ -2,7 +2,6 @@
 
 import csv
 import io
-from typing import Any
 
 import numpy as np
 import pytest
@@ -52,7 +51,7 @@ def test_a_wrong_link_is_ignored(opened, mary, link):
     assert shown.js("state.query < shown.n && state.key < shown.m && state.mode") == "raw"
 
 
-KEYS: list[tuple[str, str, Any]] = [
+KEYS = [
     ("j", "shown.names[state.head]", "L1H1"),
     ("k", "shown.names[state.head]", "L0H3"),
     ("ArrowDown", "shown.names[state.head]", "L2H0"),
@@ -119,16 +118,13 @@ def test_the_map_is_read_by_keys(opened, mary):
 def test_the_pointer_reads_an_exact_weight(opened, mary):
     shown = opened(mary, "#L1H0")
     weights = attnviz.capture("tiny", MARY)["L1H0"]
-    shown.page.mouse.move(*shown.cell(10, 3))
-    shown.js("1")
+    shown.do("mouse.move", *shown.cell(10, 3))
     assert shown.text("#readout") == f"{weights[10, 3]:.4f} Mary (10) → and".removeprefix("0")
     shown.page.mouse.click(*shown.cell(10, 3))
-    shown.page.mouse.move(*shown.cell(12, 1))
-    shown.js("1")
+    shown.do("mouse.move", *shown.cell(12, 1))
     assert "Mary (10) → and" in shown.text("#readout")
     shown.page.mouse.click(*shown.cell(10, 3))
-    shown.page.mouse.move(*shown.cell(12, 1))
-    shown.js("1")
+    shown.do("mouse.move", *shown.cell(12, 1))
     assert shown.text("#readout").split(None, 1)[1].startswith("book → When")
     shown.page.mouse.move(*shown.cell(-1.2, 3))  # the name of a column
     shown.js("1")
@@ -137,20 +133,16 @@ def test_the_pointer_reads_an_exact_weight(opened, mary):
 
 def test_words_and_lines_are_looked_at(opened, mary):
     shown = opened(mary, "#L1H3")
-    shown.page.hover("#words [data-at='4']")
-    shown.js("1")
+    shown.do("hover", "#words [data-at='4']")
     assert shown.text("#top").startswith("John (4) attends to")
     shown.press("r")
-    shown.page.hover("#words [data-at='5']")
-    shown.js("1")
+    shown.do("hover", "#words [data-at='5']")
     assert shown.text("#top").startswith("went is attended by")
     box = shown.page.locator("#lines").bounding_box()
     row = shown.js("lineView")
-    shown.page.mouse.move(box["x"] + 60, box["y"] + row["start"] + 3.5 * row["row"])
-    shown.js("1")
+    shown.do("mouse.move", box["x"] + 60, box["y"] + row["start"] + 3.5 * row["row"])
     assert shown.text("#top").startswith("and attends to")
-    shown.page.mouse.click(box["x"] + 60, box["y"] + row["start"] + 3.5 * row["row"])
-    shown.js("1")
+    shown.do("mouse.click", box["x"] + 60, box["y"] + row["start"] + 3.5 * row["row"])
     assert shown.js("state.locked")
     again = opened(mary, "#L1H3&q=8")
     again.page.locator("#top button").first.click()
@@ -174,15 +166,13 @@ def test_what_to_look_at_is_the_librarys_finding_and_goes_there(opened, mary):
 def test_heads_are_ordered_and_filtered(opened, mary):
     shown, tops = opened(mary), set()
     for query in range(14):  # nothing above the map changes its height on hover
-        shown.page.mouse.move(*shown.cell(query, 0))
-        shown.js("1")
+        shown.do("mouse.move", *shown.cell(query, 0))
         tops.add(shown.page.locator("#map").bounding_box()["y"])
     assert len(tops) == 1
     scores = {row["head"]: row for row in attnviz.heads("tiny", MARY).to_dict()["heads"]}
     assert scores
     for order in shown.js("Object.keys(orders())"):
-        shown.page.select_option("#sort", order)
-        shown.js("1")
+        shown.do("select_option", "#sort", order)
         if order in ("entropy", "previous", "induction", "sink_weight"):
             values = shown.js(f"sorted().map((i) => shown.heads.values.{order}[i])")
             known = [value for value in values if value is not None]
@@ -194,8 +184,7 @@ def test_heads_are_ordered_and_filtered(opened, mary):
     assert shown.text("#count") == "3 of 24"
     shown.press("j", "j", "j")
     assert shown.js("shown.label(state.head).name") == "induction"
-    shown.page.select_option("#sort", "layer")
-    shown.js("1")
+    shown.do("select_option", "#sort", "layer")
     assert shown.page.locator("#grid button.off").count() == 21
 
 
@@ -218,8 +207,7 @@ def test_the_map_zooms_at_the_pointer(opened, mary):
 
 def test_the_tables_are_there(opened, mary):
     shown = opened(mary, "#L1H3")
-    shown.page.click("#weights summary")
-    shown.js("1")
+    shown.do("click", "#weights summary")
     assert shown.page.locator("#weights td").count() == 196
     weights = attnviz.capture("tiny", MARY)["L1H3"]
     row = shown.page.locator("#weights tbody tr").nth(8).locator("td").all_inner_texts()
@@ -235,8 +223,7 @@ def test_the_tables_are_there(opened, mary):
 
 def test_query_times_key_is_what_the_softmax_reads(opened, mary):
     shown = opened(mary, "#L2H3&q=9&k=8&lock")
-    shown.page.click("#neurons summary")
-    shown.js("1")
+    shown.do("click", "#neurons summary")
     assert shown.text("#neuron-words").startswith("gave · John (8) = ")
     worst = shown.js(
         """(() => { const { dimensions: d, scale, factor } = shown.query_key, n = shown.n;

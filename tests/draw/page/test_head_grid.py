@@ -1,7 +1,5 @@
 """The grid of heads that documents share: a table without scripts, put in order with them."""
 
-from __future__ import annotations
-
 import pytest
 
 import attnviz

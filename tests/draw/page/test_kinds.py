@@ -143,7 +143,7 @@ def test_words_of_several_tokens_keep_their_weight(tmp_path):
 
 
 def test_open_shows_the_page_or_says_why_not(run, refused, monkeypatch, tmp_path):
-    asked: list[str] = []
+    asked = []
     monkeypatch.setattr(webbrowser, "open", lambda uri: asked.append(uri) or True)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     for name in ("SSH_CONNECTION", "SSH_TTY"):

@@ -36,8 +36,7 @@ def test_strangers_tokens_are_inert(opened, nasty, tmp_path):
     shown = opened(nasty)
     for state in ("{}", "{direction: 'from', key: 2}", "{scope: 'all'}", "{locked: true, key: 1}"):
         shown.js(f"set({state}, 'head')")
-    shown.page.click("#weights summary")
-    shown.js("1")
+    shown.do("click", "#weights summary")
     assert shown.js("window.hacked === undefined")
     bad = "img[onerror], #words img, #words script, h1 b, #document b, #weights b, #top img"
     assert shown.page.locator(bad).count() == 0
@@ -56,7 +55,7 @@ class Tags(HTMLParser):
 
     def __init__(self):
         super().__init__()
-        self.found: list[tuple[str, str, str]] = []
+        self.found = []
 
     def handle_starttag(self, tag, attrs):
         self.found += [(tag, "", ""), *((tag, name, value or "") for name, value in attrs)]
@@ -185,8 +184,7 @@ def test_a_phone_scrolls_down_only(opened, request, width, which):
         width=width, height=844, has_touch=True, is_mobile=True,
     )  # fmt: skip
     assert shown.js("document.documentElement.scrollWidth") <= width
-    shown.page.tap("#next")
-    shown.js("1")
+    shown.do("tap", "#next")
     assert shown.js("document.documentElement.scrollWidth") <= width
 
 

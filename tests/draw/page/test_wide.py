@@ -34,11 +34,9 @@ def test_144_heads_have_room_and_names(opened, dozen, width, height):
 def test_a_pointer_looks_into_a_head_and_a_click_keeps_it(opened, dozen):
     shown = opened(dozen)
     first = shown.text("#name")
-    shown.page.hover("[data-head='30']")
-    shown.js("1")
+    shown.do("hover", "[data-head='30']")
     assert [shown.text("#name"), shown.page.locator("#map").is_visible()] == ["L2H6", True]
-    shown.page.mouse.move(5, 5)
-    shown.js("1")
+    shown.do("mouse.move", 5, 5)
     assert [shown.text("#name"), shown.page.locator("#map").is_visible()] == [first, False]
     shown.page.click("[data-head='30']")
     shown.page.mouse.move(5, 5)
@@ -114,8 +112,7 @@ def test_colours_are_full_at_a_smaller_weight_and_a_map_has_the_whole_width(open
     shown = opened(mary, "#L1H3&q=8&k=5")
     before = shown.js("[step(0.2), $('map').clientWidth]")
     shown.page.locator("#contrast select").select_option(".2")
-    shown.page.click("#wide-map")
-    shown.js("1")
+    shown.do("click", "#wide-map")
     step, wide = shown.js("[step(0.2), $('map').clientWidth]")
     assert (before[0], step) == (114, 255)
     assert wide > before[1] * 1.5

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
+import yaml
 from torch import Tensor
 
 
@@ -36,70 +38,8 @@ class Route:
     values: dict[str, str] = field(default_factory=dict)
 
 
-_LAYER = "model.layers.{}."
-_LLAMA = Route(
-    {"self": (_LAYER + "self_attn.o_proj",)},
-    (_LAYER + "mlp",),
-    _LAYER.rstrip("."),
-    ("model.norm", "lm_head"),
-    values={"self": _LAYER + "self_attn.v_proj"},
-)
-_SANDWICH = Route(
-    {"self": (_LAYER + "self_attn.o_proj", _LAYER + "post_attention_layernorm")},
-    (_LAYER + "mlp", _LAYER + "post_feedforward_layernorm"),
-    _LAYER.rstrip("."),
-    ("model.norm", "lm_head"),
-    values={"self": _LAYER + "self_attn.v_proj"},
-)
-_BERT = "bert.encoder.layer.{}."
-_T5 = "decoder.block.{}.layer."
-
-ROUTES = {
-    "gpt2": Route(
-        {"self": ("transformer.h.{}.attn.c_proj",)},
-        ("transformer.h.{}.mlp",),
-        "transformer.h.{}",
-        ("transformer.ln_f", "lm_head"),
-    ),
-    "llama": _LLAMA,
-    "gpt_oss": _LLAMA,
-    "cohere": Route(**{**vars(_LLAMA), "factor": 0.0625}),
-    "gemma2": _SANDWICH,
-    "olmo2": _SANDWICH,
-    "gpt_neox": Route(
-        {"self": ("gpt_neox.layers.{}.attention.dense",)},
-        ("gpt_neox.layers.{}.mlp",),
-        "gpt_neox.layers.{}",
-        ("gpt_neox.final_layer_norm", "lm_head"),
-    ),
-    "bert": Route(
-        {"self": (_BERT + "attention.output.dense",)},
-        (_BERT + "output.dense",),
-        _BERT.rstrip("."),
-        (
-            "cls.predictions.transform.dense",
-            "cls.predictions.transform.transform_act_fn",
-            "cls.predictions.transform.LayerNorm",
-            "cls.predictions.decoder",
-        ),
-        norms=(_BERT + "attention.output.LayerNorm", _BERT + "output.LayerNorm"),
-        values={"self": _BERT + "attention.self.value"},
-    ),
-    "t5": Route(
-        {"decoder": (_T5 + "0.SelfAttention.o",), "cross": (_T5 + "1.EncDecAttention.o",)},
-        (_T5 + "2.DenseReluDense",),
-        "decoder.block.{}",
-        ("decoder.final_layer_norm", "lm_head"),
-        factor=23**-0.5,
-        values={"decoder": _T5 + "0.SelfAttention.v", "cross": _T5 + "1.EncDecAttention.v"},
-    ),
-    "bloom": Route(
-        {"self": ("transformer.h.{}.self_attention.dense",)},
-        ("transformer.h.{}.mlp.dense_4h_to_h",),
-        "transformer.h.{}",
-        ("transformer.ln_f", "lm_head"),
-    ),
-}
+_TABLE = Path(__file__).with_name("routes.yaml").read_text(encoding="utf-8")
+ROUTES = {name: Route(**row) for name, row in yaml.safe_load(_TABLE).items()}
 
 
 class Recorded:
@@ -107,8 +47,8 @@ class Recorded:
 
     def __init__(self, model, inputs, **options):
         self.model = model
-        self.entered: dict[str, Tensor] = {}
-        self.left: dict[str, Tensor] = {}
+        self.entered = {}
+        self.left = {}
 
         def keep(name):
             def hook(module, args, kwargs, output):

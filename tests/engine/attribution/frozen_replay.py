@@ -7,7 +7,6 @@ Taking out a head so changes the logits by what the head wrote to them, and by n
 """
 
 from contextlib import ExitStack
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,9 +21,9 @@ class FrozenReplay:
         self._patchable = patchable
         self._ids = ids
         self._inside = {id(inner) for block in _blocks(patchable.root) for inner in block.modules()}
-        self._seen: dict[tuple[int, int], tuple[Any, Any]] = {}
-        self._calls: dict[int, int] = {}
-        self._heads: tuple[tuple[int, int], ...] = ()
+        self._seen = {}
+        self._calls = {}
+        self._heads = ()
         self._open = False  # whether a head was taken out whose projection has not run yet
         self._replaying = False
         self.logits = self._run(())
@@ -44,7 +43,7 @@ class FrozenReplay:
                 if _is_norm(module) or _is_activation(module) or _has_weights(module):
                     hooks.callback(module.register_forward_hook(self._leave).remove)
             logits = model.root(input_ids=self._ids, **model.options).logits[0]
-        config: Any = model.root.config.get_text_config()
+        config = model.root.config.get_text_config()
         caps = [getattr(config, name, None) for name in _CAPS]
         cap = next(filter(None, caps), None)
         return logits if cap is None else cap * torch.atanh(logits / cap)

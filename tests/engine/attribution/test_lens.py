@@ -2,7 +2,6 @@
 what heads raise is what ``why`` says of them, word by word."""
 
 from contextlib import ExitStack, contextmanager
-from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -96,7 +95,7 @@ def test_the_bundled_model(backend):
 @contextmanager
 def without_blocks(model, first):
     """Run the model with all blocks from one on taken out: they give back what they are given."""
-    plain: dict[int, Any] = {}
+    plain = {}
     (blocks,) = [
         part
         for name, part in model.named_modules()

@@ -1,7 +1,5 @@
 """Scores that a model computes by itself: ALiBi is the part by distance, as it is published."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -14,7 +12,7 @@ from attnviz.records import Input
 
 IDS = (7, 5, 11, 42, 13, 5, 23, 31)
 HEADS, WIDTH, QUERY, KEY = 4, 40, 6, 2
-MODELS: dict[str, dict[str, Any]] = {
+MODELS = {
     "bloom": {"hidden_size": WIDTH, "n_layer": 3, "n_head": HEADS},
     "mpt": {"d_model": WIDTH, "n_layers": 3, "n_heads": HEADS, "max_seq_len": 64},
     "falcon": {
@@ -54,7 +52,7 @@ def own_row(name, model, layer, head):
     if name != "falcon":
         weights = model(torch.tensor([IDS]), output_attentions=True).attentions[layer]
         return weights[0, head, QUERY].double().numpy()
-    seen: list[torch.Tensor] = []
+    seen = []
     real = torch.nn.functional.scaled_dot_product_attention
 
     def mixed(query, key, value, **more):
@@ -80,7 +78,6 @@ def test_alibi_is_slope_times_place(name):
         assert found.visible == list(range(QUERY + 1))
         towards = found.coefficients(KEY, None)
         distance = found.by_distance(towards)
-        assert distance is not None
         lead = float(found.matrix(towards).sum()) + distance
         assert lead == pytest.approx(logs[KEY] - logs[others].mean(), abs=1e-5)
         slope = 2.0 ** (-8 * (head + 1) / HEADS)
@@ -94,7 +91,7 @@ def test_the_weight_without_a_part_is_what_the_layer_computes_without_it():
     layer, head, dim = 1, 2, WIDTH // HEADS
     found = split(model, layer, head)
     blocks = model.transformer.h
-    seen: dict[str, torch.Tensor] = {}
+    seen = {}
     hooks = [
         blocks[0].mlp.dense_4h_to_h.register_forward_hook(
             lambda module, args, output: seen.update(written=output)

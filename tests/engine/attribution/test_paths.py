@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from attnviz.attention.numpy_stack import NumpyStack
+from attnviz.engine.attribution.followed_run import torch_path_reads
 from attnviz.engine.attribution.paths import numpy_path_reads, path_effects
-from attnviz.engine.attribution.paths_on_torch import torch_path_reads
 from attnviz.engine.patchable import patchable_transformers
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.bundled import Bundled
@@ -182,7 +182,7 @@ def _equal(found, expected, near):
 def test_every_family_reads_what_torch_reads(name, tmp_path):
     model = made(tmp_path, name).double()
     ours, read = stack(tmp_path)
-    ours.__init__(read.shape, ours.tensors.stored, np.float64)  # type: ignore[misc]
+    ours.__init__(read.shape, ours.tensors.stored, np.float64)
     texts = Tokens.bare(IDS), Tokens.bare(CHANGED)
     found = numpy_path_reads(ours, *texts, SENDERS)
     inputs = Input(texts[0]), Input(texts[1])

@@ -1,7 +1,5 @@
 """Scans of hidden edges, held against transformers whose softmax sees a score of −∞."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -52,7 +50,7 @@ def test_a_softmax_without_the_edges_predicts_the_same(name):
 def test_the_bundled_model_is_that_of_transformers(backend):
     tiny = Bundled()
     given = Input(tiny.encode("The old captain saw the ship and the captain sat."))
-    model: Any = load_transformers(str(tiny.checkpoint.directory), dtype="float32")
+    model = load_transformers(str(tiny.checkpoint.directory), dtype="float32")
     scan = open_scan(tiny if backend == "numpy" else model, [given], ScanOptions(token_losses=True))
     chosen = [((0, 1),), ((1, 1), (4, 2), (4, 3)), tuple(v.heads[0] for v in every(scan))]
     model.model.set_attn_implementation("eager")

@@ -22,16 +22,8 @@ from ..scans import every, input_of, torch_scan
 from ..sizes import set_sizes
 
 NAMES = (
-    "gpt2",
-    "llama",
-    "gemma2",
-    "gptj",
-    "gpt_neo",
-    "falcon",
-    "bloom",
-    "deepseek_v3",
-    "albert",
-    "tiny",
+    *("gpt2", "llama", "gemma2", "gptj", "gpt_neo"),
+    *("falcon", "bloom", "deepseek_v3", "albert", "tiny"),
 )
 MODES = list(zip(NAMES, cycle(("zero", "zero", "mean", "mean"))))
 """Each test has every second of them in the quick run, and so half of either mode."""

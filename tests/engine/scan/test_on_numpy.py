@@ -95,9 +95,6 @@ def outputs(model, ids):
 def values_of(model, mode):
     if mode == "resample":
         return outputs(model, OTHER)
-    if mode == "position":
-        pairs = [outputs(model, ids) for ids in (IDS, OTHER)]
-        return {head: (pairs[0][head] + pairs[1][head]) / 2 for head in model.heads}
     texts = [outputs(model, ids) for ids in (IDS, LONGER)]
     return {head: torch.cat([text[head] for text in texts]).mean(0) for head in model.heads}
 
@@ -107,7 +104,6 @@ def values_of(model, mode):
     [
         ("gpt2", "mean", (IDS, LONGER), {"mode": "mean"}),
         ("gpt-neo", "mean", (IDS, LONGER), {"mode": "mean"}),
-        ("neox", "position", (IDS, OTHER), {"mode": "mean", "per_position": True}),
         ("qwen3", "resample", (IDS, LONGER), {"mode": "resample"}),
         ("llama, biases", "resample", (IDS, LONGER), {"mode": "resample"}),
     ],

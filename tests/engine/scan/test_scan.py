@@ -5,9 +5,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, GPT2Model, GPTBigCodeConfig
 
-from attnviz.engine.ablation import ablating
 from attnviz.engine.effects import METRICS, ScanOptions, Variant
-from attnviz.engine.patchable import patchable_transformers, probe_of
+from attnviz.engine.patchable import ablating, patchable_transformers, probe_of
 from attnviz.engine.scan.plan import is_causal
 from attnviz.engine.scan.run import open_scan
 from attnviz.errors import UnsupportedError, UsageError
@@ -38,12 +37,6 @@ def head_outputs(model, ids):
     return {(at, head): seen[at][:, head * 8 : head * 8 + 8] for at, head in HEADS}
 
 
-def test_a_mean_over_the_text_itself_by_position_changes_nothing():
-    scan = torch_scan(small_model("gpt2"), references=(IDS,), mode="mean", per_position=True)
-    for name, values in measured(scan, every(scan)).items():
-        assert values == pytest.approx(0, abs=1e-6), name
-
-
 def test_draws_are_averaged_and_have_a_standard_error():
     model, others = small_model("gpt2"), (OTHER, IDS[3:] + IDS[:3], IDS[5:] + IDS[:5])
     variants = [Variant(((1, 2),))]
@@ -61,7 +54,6 @@ def test_draws_are_averaged_and_have_a_standard_error():
     ("references", "options", "sentence"),
     [
         ((), {"mode": "mean"}, "reference is empty"),
-        ((OTHER[:4],), {"mode": "mean", "per_position": True}, "longest has 4 tokens"),
         ((OTHER[:4],), {"mode": "resample"}, "no other text of at least 11 tokens"),
         ((IDS,), {"mode": "resample"}, "no other text"),
     ],
@@ -265,9 +257,9 @@ def test_the_own_attention_loses_what_the_head_put_in(kv_heads):
 def test_replacements_of_the_own_attention():
     model = OwnAttention(24, 4, seed=3)
     first, second = (model.encode(text) for text in ("a b c d", "d d b a e"))
-    for mode, per_position in (("mean", False), ("mean", True), ("resample", False)):
-        options = ScanOptions(mode=mode, per_position=per_position)
-        scan = open_scan(model, [Input(first)], options, references=[Input(first), Input(second)])
+    for mode in ("mean", "resample"):
+        options, references = ScanOptions(mode=mode), [Input(first), Input(second)]
+        scan = open_scan(model, [Input(first)], options, references=references)
         (piece,) = scan.scan(0, every(scan), range(4))
         assert (piece.metrics["output_mse"] > 0).all()
     control = open_scan(model, [Input(first)], ScanOptions(control=True))

@@ -1,11 +1,7 @@
 """Scans and patches in NumPy give the same numbers, whoever and how many do the work."""
 
-from __future__ import annotations
-
 import os
 import threading
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -16,7 +12,7 @@ from attnviz.models import memory
 TEXTS = ["The cat sat on the mat.", "The dog ran to the old house.", "Once there was a small fox."]
 LONG = " ".join(3 * TEXTS)
 OTHER = LONG.replace("cat", "dog")
-QUESTIONS: dict[str, Callable[[], Any]] = {
+QUESTIONS = {
     "ablate": lambda: attnviz.ablate("tiny", TEXTS),
     "ablate one text": lambda: attnviz.ablate("tiny", LONG, mode="mean"),
     "patch": lambda: attnviz.patch("tiny", LONG, OTHER, what="value", answer=" a", foil=" on"),
@@ -29,8 +25,7 @@ def without_seconds(found):
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["ablate", *(pytest.param(name, marks=pytest.mark.long) for name in [*QUESTIONS][1:])],
+    "name", ["ablate", *(pytest.param(name, marks=pytest.mark.long) for name in [*QUESTIONS][1:])]
 )
 def test_three_threads_give_what_one_gives(name, monkeypatch):
     monkeypatch.setattr(memory, "processors", lambda: None)

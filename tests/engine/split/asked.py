@@ -1,11 +1,5 @@
 """What is asked of every model: in the test of one process, and in each of two that share it."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import torch
 import transformers
 
@@ -41,7 +35,7 @@ _LATENT = {
     "n_shared_experts": 1,
 }
 
-MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+MODELS = {
     "grouped": ("llama", {}),
     "tied": ("llama", {"tie_word_embeddings": True}),
     "windows": ("mistral", {"sliding_window": 5}),
@@ -52,7 +46,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 """By what is special about it: a model's type, and the fields that differ from the others'."""
 
-REFUSED: dict[str, tuple[str, dict[str, Any], dict[str, int]]] = {
+REFUSED = {
     "3 heads": (
         "llama",
         {"hidden_size": 24, "num_attention_heads": 3, "num_key_value_heads": 3},
@@ -75,16 +69,14 @@ def saved(directory, kind, **fields):
     return directory
 
 
-Question = Callable[[Any, Path], Any]
-
-FEW: dict[str, Question] = {
+FEW = {
     "capture": lambda model, _: attnviz.capture(model, TEXT),
     "patterns": lambda model, _: attnviz.patterns(model, TEXT),
     "ablate": lambda model, _: attnviz.ablate(model, [TEXT]),
 }
 """What is asked of every model."""
 
-MANY: dict[str, Question] = {
+MANY = {
     **FEW,
     "rollout": lambda model, _: attnviz.rollout(model, TEXT),
     "why": lambda model, _: attnviz.why(model, TEXT),

@@ -11,7 +11,6 @@ import sys
 from contextlib import redirect_stderr, redirect_stdout
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch.distributed as dist
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -56,7 +55,7 @@ def commanded(*arguments):
 
 def everything(root):
     """Return all answers by model and question."""
-    found: dict[str, Any] = {}
+    found = {}
     for name in MODELS:
         path, rules = root / name, root / "rules.toml"
         model = handed_over(opened(path, tp_size=2), AutoTokenizer.from_pretrained(path))

@@ -19,13 +19,8 @@ from .asked import MODELS, REFUSED, RULES, TEXT, flat, questions, saved
 _REPOSITORY = Path(__file__).parents[3]
 
 _OWN = (
-    ".seconds",
-    ".model.weights",
-    ".model.name",
-    "_a.name",
-    "_b.name",
-    "_a.weights",
-    "_b.weights",
+    *(".seconds", ".model.weights", ".model.name", "_a.name"),
+    *("_b.name", "_a.weights", "_b.weights"),
 )
 """The ends of paths to what belongs to a run, or to how the model was opened."""
 

@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from functools import reduce
 from operator import add
-from typing import Any
 
 import numpy as np
 import pytest
@@ -77,7 +76,7 @@ def test_each_kind_of_place_is_listed_once(whole, texts):
             query, key = one.places[at].tolist()
             near = (one.queries.ids[max(end - 2, 0) : end + 1] for end in (query, key))
             found.append((-one.scores[0, at], index, query, key, tuple(near)))
-        listed = dict[Any, Any]()
+        listed = {}
         for weight, index, query, key, near in sorted(found):
             listed.setdefault(near, (index, query, key, -weight))
         mine = [
@@ -126,7 +125,6 @@ def test_a_preferred_token_is_beyond_chance(whole):
     assert len(named) > 5
     for head in named:
         known = head.prefers
-        assert known is not None
         links = [each.link for tenth in head.tenths for each in tenth]
         ends = [link.queries.texts[getattr(link, known.side)].strip() for link in links]
         assert known.places == ends.count(known.token) >= 8
@@ -158,7 +156,7 @@ def test_the_best_of_rows_are_those_of_a_loop():
         rows = draw.integers(0, 4, (3, 7, 4)).astype(float)
         rows[draw.random((3, 7)) < 0.2] = np.nan
         for row, found in zip(rows, best_of(rows, count), strict=True):
-            kept = dict[float, list[float]]()
+            kept = {}
             there = [entry for entry in row.tolist() if not math.isnan(entry[0])]
             for entry in sorted(there, key=lambda each: (-each[0], *each[1:])):
                 kept.setdefault(entry[-1], entry)

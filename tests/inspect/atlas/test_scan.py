@@ -24,7 +24,7 @@ def found(tiny):
 
 def words_by_hand(tokens):
     """Return the number of each token's word: one begins with a blank, or is punctuation."""
-    found, before = list[int](), ""
+    found, before = [], ""
     for text in tokens.texts:
         inside = before[-1:].isalnum() and text[:1].isalnum() and not text.startswith(" ")
         found.append(found[-1] + (not inside) if found else 0)
@@ -112,7 +112,6 @@ def test_links_of_a_decoder_are_those_of_a_loop(checkpoint, kind):
     probing = open_probing(model, kind)
     given = probing.input_of(text, model.encode(text))
     (one,) = scan(probing, [given])
-    assert given.target is not None
     assert one.queries == given.target
     assert one.keys == (given.target if kind == "decoder" else given.text)
     with torch.no_grad():

@@ -8,7 +8,6 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -39,42 +38,7 @@ from ..forms import loaded, stored
 
 WEIGHTS = "model.safetensors"
 TEXT = "The cat sat on the mat because it was tired."
-RULES = f"""
-text = "{TEXT}"
-[[check]]
-head = "L1H2"
-score = "induction"
-at_least = 0.6
-[[check]]
-heads_labelled = "induction"
-at_least = 9
-[[check]]
-loss_on = "built-in texts"
-at_most = 9
-[[check]]
-loss_on = "{TEXT}"
-at_most = 9
-[[check]]
-span = "cat"
-mass_from = "it"
-head = "L2H1"
-at_least = 0
-[[check]]
-span = "the mat"
-at_least = 2
-warning = true
-[[check]]
-params = "total"
-at_least = 5008640
-at_most = 5008640
-[[check]]
-rows_sum_to_one = true
-[[check]]
-name = "evil ]]>\\u0007\\u001b[31m %0A::error::\\n|`<b>&\\u202e"
-head = "L0H0"
-score = "previous"
-at_most = 0
-"""
+RULES = Path(__file__).with_name("rules.toml").read_text(encoding="utf-8")
 
 
 @pytest.fixture
@@ -151,7 +115,6 @@ def test_ci_reads_it(run, rules, tmp_path):
     assert len(told) == 3
     for line, level in zip(told, ("error", "error", "warning"), strict=True):
         match = re.fullmatch(r"::(\w+) file=checks\.toml,title=([^:,]*),line=(\d+)::(.*)", line)
-        assert match is not None
         assert match[1] == level
         assert lines[int(match[3]) - 1] == "[[check]]"
     assert "%250A%3A%3Aerror" in told[1]
@@ -232,7 +195,7 @@ def test_what_is_no_number_holds_no_rule(tmp_path):
     with pytest.raises(UsageError, match=r"1 of 2 heads \(L0H1 first\) is no number"):
         write_baseline(tmp_path / "b.json", replace(baseline(), shares=shares))
     assert not list(tmp_path.iterdir())
-    measured: Any = SimpleNamespace(
+    measured = SimpleNamespace(
         scores={(0, 0): {"previous": None}, (0, 1): {"previous": 0.5}},
         place=lambda typed: (0, int(typed)),
         probed="texts",

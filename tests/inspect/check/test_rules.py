@@ -49,31 +49,12 @@ def test_a_mistake_is_one_line(refused, tmp_path, content, said):
     assert said in refused(2, "check", "checks.toml")
 
 
-@POSIX
-@pytest.mark.parametrize(
-    ("path", "code", "said"),
-    [
-        ("missing.toml", 3, "No such file"),
-        (".", 3, "Is a directory"),
-        ("latin.toml", 2, "is no TOML"),
-    ],
-)
-def test_what_is_no_file_of_rules(refused, tmp_path, path, code, said):
-    (tmp_path / "latin.toml").write_bytes(b'model = "\xe9"')
-    assert said in refused(code, "check", path)
-
-
 AGAINST = '[[check]]\nagainst = "{}"\njs_divergence = {{ at_most = 0.1 }}\n'
 COUNTED = '[[check]]\nparams = "total"\nat_most = {}\n'
 
 
 @pytest.mark.parametrize(
-    "options",
-    [
-        ("--junit", "c.toml"),
-        ("--save", "b.json"),
-        ("--save", "texts.txt"),
-    ],
+    "options", [("--junit", "c.toml"), ("--save", "b.json"), ("--save", "texts.txt")]
 )
 def test_nothing_is_written_over_what_is_read(refused, tmp_path, options):
     (tmp_path / "texts.txt").write_text("A cat.", encoding="utf-8")

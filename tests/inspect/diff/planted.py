@@ -6,7 +6,6 @@ from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from attnviz.attention.family_reading import llama_stack
 from attnviz.engine.probing import Probing
@@ -21,7 +20,6 @@ from attnviz.inspect.diff.report import Noise
 from attnviz.models.resolve import in_other_numbers
 from attnviz.records import Input
 
-Tensors = dict[str, NDArray[np.floating]]
 Head = tuple[int, int]
 
 LAYERS, HEADS, DIM = 6, 4, 32

@@ -145,7 +145,7 @@ def saved():
     return {**base, "source": None, "heads": [entry]}
 
 
-REFUSED: dict[tuple[str, ...], tuple[int, str]] = {
+REFUSED = {
     (): (2, "Missing argument 'A'"),
     ("tiny", "--text-b", "other"): (2, "--text-b is what B reads in place of --text: add --text"),
     ("tiny", "--text", "a b", "--text-b", "one more word here"): (2, "texts of as many tokens"),

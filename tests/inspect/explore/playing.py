@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import textual.app
 import textual.pilot
@@ -83,7 +82,7 @@ def play(app, *acts, size=(80, 24), picture=False):
     An act may also be a coroutine function of the pilot. picture: True makes the SVG.
     """
 
-    played: list[Played] = []  # Python writes out what a coroutine returns, and all its arrays
+    played = []  # Python writes out what a coroutine returns, and all its arrays
 
     async def run():
         async with app.run_test(size=size) as pilot:
@@ -106,7 +105,7 @@ def play(app, *acts, size=(80, 24), picture=False):
 
 def noting(read):
     """A list, and an act that appends to it what is read."""
-    seen: list[Any] = []
+    seen = []
 
     async def note(pilot):
         seen.append(read())

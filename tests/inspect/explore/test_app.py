@@ -425,7 +425,6 @@ def test_an_answer_to_an_earlier_question_is_dropped():
     asyncio.run(run())
     assert app.failure is None
     written = app.desk.view.written
-    assert written is not None
     assert written.steps[0].place == len(app.desk.view.frame.report.record.queries) - 1
 
 
@@ -517,10 +516,7 @@ def test_what_was_saved_has_no_model(run, tmp_path, key):
 
 @pytest.mark.parametrize(
     ("text", "look"),
-    [
-        ("a\x1b[31mb\x07 [red]x[/red] [/]", GLYPHS),
-        ("\u202e한국어 😀 \ud7ff\ufffd a", ASCII),
-    ],
+    [("a\x1b[31mb\x07 [red]x[/red] [/]", GLYPHS), ("\u202e한국어 😀 \ud7ff\ufffd a", ASCII)],
 )
 def test_tokens_of_strangers_are_harmless(text, look):
     app = explorer(text, look=look)

@@ -4,7 +4,6 @@
 """
 
 import os
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -12,9 +11,7 @@ import numpy as np
 import pytest
 from rich.cells import cell_len
 
-from attnviz.draw.theme import Theme
 from attnviz.engine.capture import Choice
-from attnviz.inspect.explore.app import Explorer
 from attnviz.inspect.explore.desk import SideSource
 from attnviz.inspect.explore.session import Frame, LiveSession, SavedSession
 from attnviz.inspect.heads.heads import heads_report
@@ -84,7 +81,7 @@ SMALL, MIDDLE, LARGE = (80, 24), (120, 40), (200, 60)
 SIZES = {"80": SMALL, "120": MIDDLE, "200": LARGE}
 LOOKS = {"colour": COLOUR, "glyphs": GLYPHS, "ascii": ASCII}
 
-CASES: dict[str, tuple[Callable[[Theme], Explorer], tuple[str, ...], str]] = {
+CASES = {
     "sentence": (sentence, ("left", "left", "left"), "80c 120c 200c 120g 80a"),
     "grid": (sentence, ("tab", "up"), "80g"),
     "ablated": (sentence, ("]", "x"), "80c 80g"),

@@ -133,21 +133,6 @@ def test_the_object_the_table_and_the_lines_say_the_same(run, tmp_path):
     assert [layer.weights.shape for layer in back.prompt] == [(4, 11, 11)] * 6
 
 
-@pytest.mark.parametrize(
-    ("asked", "code", "told"),
-    [
-        (["a", "--ablate", "L9H0"], 2, "no layer 9"),
-        (["a", "--head", "L0H9"], 2, "no head 9"),
-        (["a " * 1100], 2, "takes at most 1,024: shorten it"),
-        ([], 2, "expected a text: attnviz generate"),
-    ],
-)
-def test_what_cannot_be_is_one_line(refused, asked, code, told):
-    said = refused(code, "generate", *asked)
-    assert told in said
-    assert "--truncate" not in said
-
-
 @pytest.fixture(scope="module")
 def saved():
     """The text of a run's file, once it is written."""

@@ -142,7 +142,7 @@ def test_where_it_fires_is_the_largest_weight_of_each_text(run, card):
 def test_one_token_writes_by_hand():
     """What the head writes over one token, through the norm's scale of this run, in plain NumPy."""
     model = attnviz.load("tiny")
-    stack = model.stack  # type: ignore[attr-defined]
+    stack = model.stack
     found = one_token_writes(model, [("self", 1, 2)], tokens=8, most=8)["self", 1, 2]
     for read, written, logits in found.strongest:
         trace = stack.traced([read], lambda layer, weights: weights)
@@ -223,25 +223,6 @@ def test_ctrl_c_keeps_what_is_done(monkeypatch):
     assert found.why is None
     assert found.missing["writes"] == found.missing["paths"] == "interrupted"
     assert found.finding.startswith("Incomplete. L1H2 (induction")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "said"),
-    [
-        (("L9H9",), 2, "no layer 9"),
-        (("L1H7",), 2, "no head 7"),
-        (("3",), 2, "expected one head, such as L0H0, got '3': 6 heads"),
-        (("L1H2", "--kind", "cross"), 2, "has no cross attention"),
-    ],
-)
-def test_refused(refused, arguments, code, said):
-    assert said in refused(code, "head", *arguments)
-
-
-def test_heads_and_head_suggest_each_other(refused):
-    said = refused(2, "heads", "L1H2")
-    assert "expected a text, got the head 'L1H2': attnviz head L1H2 shows its card" in said
-    assert "attnviz heads shows every head over a text" in refused(2, "head", "The cat")
 
 
 @pytest.mark.parametrize(

@@ -10,18 +10,9 @@ from attnviz.inspect.heads.report import HeadsReport, HeadsView, compare_heads
 from attnviz.records import HeadsRecord
 
 HOSTILE = (
-    "</svg><script>alert(1)</script>",
-    "\x1b[31mred\x1b]0;title\x07",
-    "\u202eevil\u202c",
-    'say "hi", it\'s',
-    "line\nbreak\r\n\ttab",
-    "nul\x00",
-    "<",
-    "&amp;",
-    "$x^2$",
-    "=1+1",
-    "]]>-->",
-    "\x9bC1\u2028\ufffe",
+    *("</svg><script>alert(1)</script>", "\x1b[31mred\x1b]0;title\x07", "\u202eevil\u202c"),
+    *('say "hi", it\'s', "line\nbreak\r\n\ttab", "nul\x00", "<", "&amp;", "$x^2$", "=1+1"),
+    *("]]>-->", "\x9bC1\u2028\ufffe"),
 )
 
 

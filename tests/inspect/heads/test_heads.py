@@ -126,16 +126,8 @@ def test_the_word_that_came_before_is_quoted_whole(run):
 def test_the_views_change_nothing(run):
     plain = run("heads", SENTENCE, "--json").out
     views = (
-        "--values",
-        "--top",
-        "2",
-        "--sink",
-        "--explain",
-        "--ascii",
-        "--quiet",
-        "--full",
-        "--width",
-        "10",
+        *("--values", "--top", "2", "--sink", "--explain"),
+        *("--ascii", "--quiet", "--full", "--width", "10"),
     )
     env = {"COLUMNS": "10000", "FORCE_COLOR": "1"}
     assert run("heads", SENTENCE, "--json", *views, env=env).out == plain
@@ -215,20 +207,6 @@ def test_what_does_not_go_together_is_refused(run):
 
 
 TEXT = "the cat sat on the mat"
-
-
-def test_options_that_do_not_fit(refused, checkpoint):
-    gpt2, t5 = ("--model", str(checkpoint("gpt2"))), ("--model", str(checkpoint("t5")))
-    for line, arguments in {
-        "no layer 2: this model has layers 0 to 1": (*gpt2, "--layer", "2"),
-        "has no cross attention: expected --kind self": (*gpt2, "--kind", "cross"),
-        "has no self attention: expected --kind encoder": (*t5, "--kind", "self"),
-        "add --kind decoder or --kind cross": (*t5, "--target", "cat"),
-        "--heads shapes the library's own attention": (*gpt2, "--heads", "4"),
-        "is a directory and has no revision 'main'": (*gpt2, "--revision", "main"),
-        "no device 'cuda:9' here": (*gpt2, "--device", "cuda:9"),
-    }.items():
-        assert line in refused(2, "heads", TEXT, *arguments)
 
 
 def test_a_cut_edge_is_refused_with_the_words_to_type(refused):

@@ -90,36 +90,6 @@ def test_an_encoder_decoders_kinds_stand_side_by_side(document, checkpoint):
         np.testing.assert_array_equal(weights(found, variant), weights(alone))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        ([*MHA, "--kind", "cross"], "cross attention needs two texts: add --target TEXT"),
-        ([*MHA, "--target", "b"], "add --kind cross"),
-        ([*MHA, "--kind", "encoder"], "no encoder attention: expected --kind self or cross"),
-        ([*MHA, "--kind", "cross", "--target", "b", "--causal"], "leave out --causal"),
-        ([*MHA, "--kind", "cross", "--target", " "], "at least one word"),
-        (
-            [*MHA, "--kind", "cross", "--target", "b", "--compare-mask"],
-            "cross attention has two: leave out --kind cross",
-        ),
-        ([*MHA, "--compare-mask", "--causal"], "shows both: leave out --causal"),
-        ([*MHA, "--compare-mask"], "a single word has no later one to hide"),
-        ([*MHA, "--compare-mask", "--and", "one"], "both texts have as many words"),
-        (
-            [*MHA, "--compare-mask", "--and", "a b", "--score", "dot,additive"],
-            "shows two masks: give one --kind and --score",
-        ),
-        (["--compare-mask"], "--compare-mask shapes the library's own attention: add --model mha"),
-        (["--score", "dot"], "--score shapes the library's own attention: add --model mha"),
-        ([*MHA, "--score", "cosine"], "--score: 'cosine' is not one of 'scaled-dot', 'dot'"),
-        ([*MHA, "--score", "dot,dot"], "--score dot is given twice"),
-        (["--kind", "self,cross"], "'tiny' has no cross attention"),
-    ],
-)
-def test_usage_ends_with_2(refused, arguments, line):
-    assert line in refused(2, "heads", "word", *arguments)
-
-
 # Several texts side by side -----------------------------------------------------------------------
 
 
@@ -153,17 +123,3 @@ def test_what_was_saved_is_read_back(run, document, texts, ending):
     run("heads", "--texts", texts, "--save", f"a.{ending}")
     saved = document("--from", f"a.{ending}")
     assert saved == document("--texts", texts)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        (["--kind", "self,cross", "--model", "mha"], "--texts takes one run of each text"),
-        (["--span", "a=0:1"], "--span names regions of one text: leave out --texts"),
-        (["--token", "cat"], "text 2 (line 2): no token 'cat' in the text"),
-        (["A text."], "give TEXT, --file or --texts, not two"),
-        (["--from", "x.npz"], "leave out --texts"),
-    ],
-)
-def test_what_does_not_go_with_texts(refused, texts, arguments, line):
-    assert line in refused(2, "heads", "--texts", texts, *arguments)

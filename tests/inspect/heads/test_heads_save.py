@@ -88,7 +88,3 @@ def test_damage_is_refused(run, refused, tmp_path, name, change):
     np.savez(stream, **arrays)
     (tmp_path / "a.npz").write_bytes(stream.getvalue())
     assert "a.npz" in refused(3, "heads", "--from", "a.npz")
-
-
-def test_a_file_has_nothing_to_add(refused):
-    assert "leave out --vectors" in refused(2, "heads", "--from", "a.npz", "--vectors")

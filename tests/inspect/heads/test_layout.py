@@ -2,8 +2,6 @@
 
 import dataclasses
 import re
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 from rich.cells import cell_len
@@ -16,7 +14,6 @@ from attnviz.inspect.heads.heads import heads_report
 from attnviz.inspect.heads.report import HeadsReport, HeadsView, compare_heads
 from attnviz.measures.words import find_word
 from attnviz.models.bundled import Bundled
-from attnviz.records import HeadsRecord
 
 from ...first_screens import SIZES
 
@@ -46,9 +43,7 @@ def bundled():
 
 # Looked at by a person -----------------------------------------------------------------------
 
-GOLDEN: dict[
-    str, tuple[tuple[int, int], dict[str, Any], Callable[[HeadsRecord], HeadsView] | None]
-] = {
+GOLDEN = {
     "first_80": ((80, 24), {}, None),
     "first_120": ((120, 40), {}, None),
     "first_long_80": ((80, 24), {"text": LONG}, None),
@@ -71,7 +66,7 @@ def test_golden(name, bundled, golden):
 
 # Every terminal ------------------------------------------------------------------------------
 
-MADE: dict[str, dict[str, Any]] = {
+MADE = {
     "bert": {"causal": False, "heads": (12,) * 6, "texts": [f" w{i}" for i in range(16)]},
     "bert, long": {"causal": False, "heads": (12,) * 2, "texts": [f" w{i}" for i in range(200)]},
     "144 heads": {"heads": (12,) * 12, "texts": [f" w{i}" for i in range(20)]},

@@ -29,7 +29,7 @@ def test_links_are_the_largest_weights_between_words(reports):
         ),
         reverse=True,
     )
-    expected: list[tuple[int, int, int, int]] = []
+    expected = []
     for _, layer, head, q, k in every:
         often = sum(link[:2] == (layer, head) for link in expected)
         if often < 2 and (q, k) not in [link[2:] for link in expected]:
@@ -217,8 +217,3 @@ def test_without_the_sink_the_weights_are_rescaled(document):
             kept = [weight for weight in row if weight is not None]
             assert row[0] is None
             assert not kept or sum(kept) == pytest.approx(1, abs=1e-5)
-
-
-def test_where_there_is_no_sink_none_is_left_out(refused):
-    line = refused(2, "heads", "a b c d", "--model", "mha", "--no-sink")
-    assert line.startswith("--no-sink: there is no attention sink here")

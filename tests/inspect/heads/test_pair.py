@@ -2,7 +2,6 @@
 
 import math
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,11 +13,11 @@ from attnviz.inspect.heads.listed import pair_table
 from attnviz.measures.words import find_word
 from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention
-from attnviz.records import Kind, ModelInfo, Tokens
+from attnviz.records import ModelInfo, Tokens
 
 from ...small_models import ShowsWeights
 
-NAMED: Any = SimpleNamespace(name="L{}H{}".format)
+NAMED = SimpleNamespace(name="L{}H{}".format)
 """In place of a run: gives heads their names."""
 
 SENTENCE = "The cat sat on the mat because it was tired."
@@ -35,10 +34,10 @@ class Known(ShowsWeights):
     def __init__(self, cue):
         self._cue = cue
         self.info = ModelInfo("known", None, "None", "float32", 1, 2, 2, 4)
-        self.kinds: tuple[Kind, ...] = ("self",)
+        self.kinds = ("self",)
         self.context = None
         self.runs = 0
-        self._words: list[str] = []
+        self._words = []
 
     def encode(self, text, limit=None):
         words = self._words = text.split()[:limit]

@@ -11,10 +11,7 @@ import pytest
 
 from attnviz.engine.capture import capture
 from attnviz.inspect.heads.heads import heads_report
-from attnviz.inspect.heads.report import (
-    HeadsReport,
-    compare_heads,
-)
+from attnviz.inspect.heads.report import HeadsReport, compare_heads
 from attnviz.models.own import OwnAttention
 
 CROSS = {"texts": ("der", "Hund"), "keys": ("the", "old", "dog"), "kind": "cross"}

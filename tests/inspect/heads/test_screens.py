@@ -4,15 +4,12 @@
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
 from itertools import cycle, product
-from typing import Any
 
 import numpy as np
 import pytest
 from rich.cells import cell_len
 
-from attnviz.draw.blocks import Block
 from attnviz.draw.theme import Theme
 from attnviz.engine.capture import capture
 from attnviz.inspect.heads.heads import heads_report
@@ -20,8 +17,6 @@ from attnviz.inspect.heads.report import HeadsView, compare_heads
 from attnviz.measures.words import Word, find_word
 from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention
-
-Screen = Callable[..., Block]
 
 SENTENCE = "The cat sat on the mat because it was tired."
 KEYS, QUERIES = "the cat sat on the mat", "vier Wörter der mat"
@@ -31,7 +26,7 @@ ONE_HEAD = {1: {0}}
 
 # Looked at by a person -----------------------------------------------------------------------
 
-BUNDLED: dict[str, tuple[HeadsView, Theme, int, Mapping[int, set[int]] | None]] = {
+BUNDLED = {
     "all_80": (HeadsView(), PLAIN, 80, None),
     "all_200": (HeadsView(), PLAIN, 200, None),
     "all_80_ascii": (HeadsView(), ASCII, 80, None),
@@ -39,7 +34,7 @@ BUNDLED: dict[str, tuple[HeadsView, Theme, int, Mapping[int, set[int]] | None]] 
     "token_80": (HeadsView(), PLAIN, 80, None),
     "values_80": (HeadsView(values=True), PLAIN, 80, ONE_HEAD),
 }
-COMPARED: dict[str, tuple[HeadsView, Theme, int, list[dict[str, Any]]]] = {
+COMPARED = {
     "compare_mask_80": (HeadsView(values=True), PLAIN, 80, [{}, {"causal": True}]),
     "compare_kind_80": (HeadsView(values=True), PLAIN, 80, [{}, {"target": QUERIES}]),
     "compare_score_200": (
@@ -140,7 +135,7 @@ def nan_maps():
     return [maps]
 
 
-REPORTS: dict[str, dict[str, Any]] = {
+REPORTS = {
     "sentence": {},
     "chosen": {"selected": True},
     "one token": {"texts": ["hi"]},

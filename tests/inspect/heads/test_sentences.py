@@ -1,7 +1,6 @@
 """What is said of heads: which attention it is, what a head does, how to read the maps."""
 
 import dataclasses
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -10,9 +9,7 @@ from attnviz.draw.provenance import share
 from attnviz.inspect.heads.report import compare_heads
 from attnviz.inspect.heads.sentences import name_words, score_words, variant_names
 from attnviz.measures.registry import label_named
-from attnviz.records import NO_LABEL, SINKS, HeadsRecord
-
-Reports = Callable[..., HeadsRecord]
+from attnviz.records import NO_LABEL, SINKS
 
 
 @pytest.fixture
@@ -71,7 +68,6 @@ def test_a_title_without_measures(reports):
 def test_the_explanation_has_the_labels_that_are_there(reports):
     report = reports(heads=(4, 4))
     said = compare_heads([report]).document(explain=True).explain
-    assert said is not None
     assert said.measured == "measured in one pass over this text alone, 7 tokens."
     names = {entry.label.name for entry in report.heads} - {*SINKS, NO_LABEL.name}
     expected = {

@@ -10,8 +10,6 @@ import attnviz
 from attnviz.errors import UsageError
 
 FILE = """
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass
 

@@ -93,7 +93,7 @@ def test_a_model_of_choices_runs_without_its_head(run, tmp_path):
 
     def hidden():
         with torch.no_grad():
-            ends: torch.Tensor = model(torch.tensor([found["token_ids"]])).last_hidden_state
+            ends = model(torch.tensor([found["token_ids"]])).last_hidden_state
         return ends.double()
 
     plain = hidden()
@@ -135,8 +135,7 @@ def test_two_texts_are_read_as_two(run, entailment):
 
     def logs(**without):
         with torch.no_grad():
-            found: torch.Tensor = model(**{**read, **without}).logits[0].double().log_softmax(-1)
-        return found
+            return model(**{**read, **without}).logits[0].double().log_softmax(-1)
 
     expected, one_text = logs(), logs(token_type_ids=torch.zeros_like(read["input_ids"]))
     assert abs(expected - one_text).max() > 0.01
@@ -164,7 +163,7 @@ def test_patch_reads_two_texts(run, entailment, tmp_path):
 
     model = BertForSequenceClassification.from_pretrained(entailment).eval()
     tokenizer = AutoTokenizer.from_pretrained(entailment)
-    output, seen = model.bert.encoder.layer[1].attention.output.dense, list[torch.Tensor]()
+    output, seen = model.bert.encoder.layer[1].attention.output.dense, []
 
     def difference(first):
         read = tokenizer(first, TWO, return_tensors="pt")

@@ -1,7 +1,5 @@
 """The loop of a study: what a resume file has is not measured again, what is damaged is refused."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -22,7 +20,7 @@ class Made(Series[Scores]):
     changed, noun, nouns = "variants", "removal", "removals"
 
     def __init__(self, file=None):
-        self.asked: list[tuple[int, tuple[int, ...]]] = []
+        self.asked = []
         super().__init__("removals", 5, 3, file)
 
     def measure(self, missing):
@@ -52,7 +50,7 @@ def values(series):
 
 
 def test_only_what_is_missing_is_measured():
-    series, shares = Made(), list[float]()
+    series, shares = Made(), []
     add = shares_of(9, shares.append)
     series.cover([1, 3, 4], [0, 2], add)
     series.cover([0, 1, 2], [0], add)

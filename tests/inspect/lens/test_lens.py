@@ -118,12 +118,6 @@ def test_it_asks_at_a_position_and_of_heads(run):
     assert "L6 = model" in shifted
 
 
-def test_what_does_not_fit_is_refused(refused, checkpoint):
-    assert "no token 'Paul' in the prompt" in refused(2, "lens", PROMPT, "--position", "Paul")
-    assert "no layer 9" in refused(2, "lens", PROMPT, "--head", "L9H0")
-    assert "no logit to take apart" in refused(2, "lens", PROMPT, "--model", "mha")
-
-
 @pytest.mark.parametrize(("columns", "lines"), SIZES)
 @pytest.mark.parametrize(
     "asked",

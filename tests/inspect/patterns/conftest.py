@@ -1,8 +1,5 @@
 """Reports of made-up scores, small enough to read back whole."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +7,7 @@ import pytest
 
 from attnviz.inspect.patterns.report import Control, PatternReport, PatternScores, Probe
 from attnviz.models.model import Vocabulary
-from attnviz.records import Kind, ModelInfo, Tokens
+from attnviz.records import ModelInfo, Tokens
 
 from ...small_models import ShowsWeights
 
@@ -23,10 +20,10 @@ def make_head(place, names, rng, control, missing):
     layer, head = place
     base = dict(zip(names, rng.uniform(0.01, 0.2, len(names)).round(4).tolist(), strict=True))
     raw = rng.uniform(0.0, 0.3, len(names)).round(4).tolist()
-    scores: dict[str, float | None] = dict(zip(names, raw, strict=True))
+    scores = dict(zip(names, raw, strict=True))
     if (2 * layer + head) % 3 == 0:
         scores[names[(layer + head) % len(names)]] = round(float(rng.uniform(0.4, 1.0)), 4)
-    rates: dict[str, float | None] = dict(base)
+    rates = dict(base)
     scores |= dict.fromkeys(missing)
     rates |= dict.fromkeys(missing)
     known = {name: value for name, value in scores.items() if value is not None}
@@ -84,8 +81,6 @@ def pattern_reports():
     return make_patterns
 
 
-Head = Callable[[Tokens], np.ndarray]
-
 WORDS = 128
 """Vocabulary and context of the models below; token 0 begins every text."""
 
@@ -93,7 +88,7 @@ WORDS = 128
 class WordModel(ShowsWeights):
     """Words become tokens in order of their first appearance, behind a first special token."""
 
-    kinds: tuple[Kind, ...] = ("self",)
+    kinds = ("self",)
     context = WORDS
 
     def encode(self, text, limit=None):
@@ -188,7 +183,7 @@ def marks(tokens):
     return weights
 
 
-HEADS: Mapping[str, Head] = {
+HEADS = {
     "previous": at(-1),
     "first": first,
     "self": at(0),

@@ -23,7 +23,7 @@ def test_a_gpu_reads_sums_of_short_texts_too_and_of_some_heads_at_a_time(monkeyp
     rows = drawn[0, :40], drawn[1]
     texts = [Input(model.encode(" ".join(f"w{word}" for word in row))) for row in rows]
     expected = [score_patterns(model, text) for text in texts]
-    read, plain = list[int](), LayerSums.add_sums
+    read, plain = [], LayerSums.add_sums
 
     def add_sums(sums, *given):
         read.append(len(sums._text.queries))

@@ -20,7 +20,7 @@ from attnviz.inspect.patterns.relations import (
 )
 from attnviz.inspect.patterns.score import score_patterns
 from attnviz.measures.registry import RELATIONS
-from attnviz.measures.uniform import visible_keys
+from attnviz.measures.sinks import visible_keys
 from attnviz.records import Input, Tokens
 
 
@@ -41,7 +41,7 @@ def test_the_shipped_sentences_are_enough():
 
 def test_the_shipped_sentences_pair_words_of_the_right_kind():
     """A slip of an index would show: determiners and auxiliaries are few, pronouns fewer."""
-    words: dict[str, set[str]] = {name: set() for name in RELATIONS}
+    words = {name: set() for name in RELATIONS}
     for sentence in shipped_sentences():
         for pair in sentence.pairs:
             words[pair.relation].add(word(sentence, pair.dependent).lower())

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from itertools import combinations
-from typing import Any
 
 import pytest
 
@@ -23,7 +22,7 @@ TEXT = "Old Tom saw Ann, and Ann saw Tom."
 NO_REPEATS = {"missing": ("duplicate", "induction")}
 EVIL = "<script>alert(1)</script>\x1b[31m[/]\x9b&\u202e\u200b"
 
-CASES: dict[str, tuple[dict[str, Any], dict[str, Any], int, Theme]] = {
+CASES = {
     "all_80": ({}, {}, 80, PLAIN),
     "all_120": ({"control": True}, {"hints": True}, 120, PLAIN),
     "all_200": ({"layers": 12, "heads": 12}, {}, 200, PLAIN),
@@ -58,7 +57,7 @@ def test_golden(name, pattern_reports, golden):
 
 # The first screen ----------------------------------------------------------------------------
 
-FIRST: dict[str, tuple[dict[str, Any], str | None, int, int]] = {
+FIRST = {
     "first_80x24": ({"layers": 6, "heads": 4}, None, 80, 24),
     "first_twelve_heads_80x24": ({"layers": 6, "heads": 12}, None, 80, 24),
     "first_tall_80x24": ({"layers": 24, "heads": 16}, None, 80, 24),

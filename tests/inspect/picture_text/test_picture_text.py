@@ -14,7 +14,8 @@ from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.heads.request import HeadsRequest
 from attnviz.inspect.picture_text.picture_text import GENERAL, picture_text
 from attnviz.inspect.picture_text.request import PictureTextRequest, picture_text_request
-from attnviz.models.picture_texts import PicturePrompt, picture_text_model
+from attnviz.models.picture_texts import picture_text_model
+from attnviz.models.pictures import PicturePrompt
 
 from ...models import picture_models
 from ...models.picture_models import tiny
@@ -47,13 +48,13 @@ def test_shares_and_rows_are_those_of_whole_maps():
 
 def made(monkeypatch, layers, text=(), side=16):
     """Return a LLaVA whose text or pictures have other sizes, and its processor."""
-    name, settings, tower, words, make = picture_models.FAMILIES["llava"]
-    images, processor_class, extra = make()
+    family = picture_models.FAMILIES["llava"]
+    images, processor_class, extra = picture_models.PROCESSORS["llava"]()
     images.size, images.crop_size = {"shortest_edge": side}, {"height": side, "width": side}
-    family = name, settings, tower | {"image_size": side}, words | dict(text)
-    monkeypatch.setitem(
-        picture_models.FAMILIES, "made", (*family, lambda: (images, processor_class, extra))
-    )
+    sizes = {"tower": family["tower"] | {"image_size": side}, "text": family["text"] | dict(text)}
+    monkeypatch.setitem(picture_models.FAMILIES, "made", family | sizes | {"processor": "made"})
+    parts = images, processor_class, extra
+    monkeypatch.setitem(picture_models.PROCESSORS, "made", lambda: parts)
     return tiny("made", layers=layers)
 
 

@@ -18,8 +18,6 @@ from attnviz.inspect.prune.prune import (
 from attnviz.inspect.prune.request import PruneRequest
 from attnviz.records import ModelInfo
 
-Head = tuple[int, int]
-
 # 2 layers × 3 heads. Each head costs this when it goes; L0H0 and L1H2 stand in for each other:
 # while one is there the other is worth nothing.
 _PRICE = {(0, 0): 0.0, (0, 1): 0.3, (0, 2): 0.5, (1, 0): 0.2, (1, 1): 0.4, (1, 2): 0.0}
@@ -142,7 +140,7 @@ class _Scanner:
     """Each removed head costs 0.5 in the first text and 0.1 in the second; two at a time."""
 
     def __init__(self):
-        self.measured: list[Variant] = []
+        self.measured = []
 
     def scan_all(self, wanted, variants):
         for text, some in wanted.items():
@@ -165,7 +163,7 @@ class _Headless:
 
 
 def test_losses_are_means_over_the_texts():
-    shares: list[float] = []
+    shares = []
     meter = ScanMeter(_Scanner(), 2, (0, 0))
     meter.on_measured = shares.append
     one, two, three, again = meter.losses([[(0, 1)], [(1, 0), (0, 1)], [(0, 0)], [(0, 1), (1, 0)]])

@@ -1,6 +1,5 @@
 """``attnviz prune`` from the command line to the directory that it writes."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -8,9 +7,6 @@ import torch
 
 from attnviz.models.bundled import Bundled
 
-from ...command_line import Result
-
-Run = Callable[..., Result]
 _TEXT = "The cat sat on the mat because it was tired, and the cat sat on the mat."
 _INFO = Bundled().info
 _HEADS = _INFO.layers * _INFO.heads
@@ -127,26 +123,6 @@ def test_the_plan_is_what_is_written(run, removed):
     assert (written["path"], planned["path"]) == ("d", None)
     for key in ("form", "heads", "kv_heads", "architecture", "parameters", "zeroed", "note"):
         assert planned[key] == written[key], key
-
-
-@pytest.mark.parametrize(
-    ("code", "arguments", "words"),
-    [
-        (2, ["--fraction", "0.95"], f"only {_HEADS - _INFO.layers} can go"),
-        (2, ["--fraction", "0.3", "--out", "full"], "is not empty"),
-        (2, ["--fraction", "0.3", "--out", "full/file"], "no directory"),
-        (3, ["--fraction", "0.3", "--out", "missing/d"], "there is no directory"),
-        (2, ["--fraction", "0.3", "--model", "mha"], "without a loss to prune by"),
-        (2, ["--fraction", "0.3", "--texts", "full/file", "too"], "one source"),
-        (2, ["a", "--fraction", "0.3"], "the text has 1 token, too few to rank heads on one half"),
-    ],
-)
-def test_what_cannot_be_done_is_one_line(refused, tmp_path, code, arguments, words):
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "file").write_text("mine")
-    assert words in refused(code, "prune", *arguments)
-    assert (tmp_path / "full" / "file").read_text() == "mine"
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["full"]
 
 
 def test_a_limit_that_no_removal_meets_writes_nothing(redrawn, refused, tmp_path):

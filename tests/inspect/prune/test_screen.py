@@ -6,13 +6,7 @@ import pytest
 
 from attnviz.draw.terminal import first_screen, terminal_block
 from attnviz.draw.theme import Theme
-from attnviz.inspect.prune.report import (
-    Half,
-    PrunedModel,
-    PruneReport,
-    PruneStep,
-    RandomLoss,
-)
+from attnviz.inspect.prune.report import Half, PrunedModel, PruneReport, PruneStep, RandomLoss
 from attnviz.inspect.prune.request import PruneRequest
 from attnviz.records import ModelInfo
 
@@ -56,7 +50,7 @@ def _report(layers=3, heads=5, count=4, **changes):
         seed=7,
         seconds=0.5,
     )
-    return replace(report, **changes)  # type: ignore[arg-type]
+    return replace(report, **changes)
 
 
 def prune_screen(report):

@@ -1,7 +1,6 @@
 """Pruned checkpoints, opened by plain transformers and held against hooks on the whole model."""
 
 import json
-from typing import Any
 
 import pytest
 import torch
@@ -23,7 +22,7 @@ _GROUP = {0: {0, 1, 2}, 1: {3, 4, 5}}
 _ONE = {0: {5}, 1: {0}}
 
 # name: config, output projection, removed heads, and what is to be left
-_CASES: dict[str, tuple[dict[str, Any], str, dict[int, set[int]], tuple[str, int, int]]] = {
+_CASES = {
     "llama": (_LLAMA, _O_PROJ, _GROUP, ("cut", 3, 1)),
     "qwen2": (_LLAMA, _O_PROJ, _GROUP, ("cut", 3, 1)),  # biases
     "qwen3": (_EVEN, _O_PROJ, _ONE, ("cut", 5, 5)),  # a norm over each head
@@ -174,7 +173,7 @@ def test_what_is_stored_narrower_is_still_tied(tmp_path):
 
 def test_layers_that_cannot_spare_a_head_are_masked_and_it_is_said(tmp_path):
     model, store = _bundled_like()
-    removed = {0: {1}, 1: set[int]()}
+    removed = {0: {1}, 1: set()}
     expected = _masked(model, _O_PROJ, removed)
     pruned = store.write(removed, tmp_path / "new", _against(expected))
     assert (pruned.form, pruned.zeroed) == ("masked", ((0, 1),))

@@ -96,7 +96,6 @@ def test_the_loss_is_that_of_a_model_without_the_heads_that_the_first_texts_name
             answer = list(asked.ids[asked.start :])
             losses.append(-float(logs[np.arange(len(answer)), answer].mean()))
         rises.append(losses[1] - losses[0])
-    assert report.without is not None
     assert report.without.value == pytest.approx(statistics.fmean(rises), abs=1e-4)
     reach = student_t(13) * statistics.stdev(rises) / math.sqrt(14)
     assert report.without.ci_low == pytest.approx(report.without.value - reach, abs=1e-3)
@@ -127,7 +126,6 @@ def test_a_haystack_is_of_its_own_text():
 
 
 def test_other_heads_than_the_named_ones_are_said(report):
-    assert report.record is not None
     run = {**report.record.run, "ablated": [[0, 0], [0, 1]]}
     changed = corpus.report_of(replace(report.record, run=run))
     assert "without L0H0 and L0H1 the answer's loss" in " ".join(str(changed).split())
@@ -139,13 +137,3 @@ def test_other_heads_than_the_named_ones_are_said(report):
 def test_texts_that_are_all_too_short_are_refused():
     with pytest.raises(UsageError, match="no text has 80 tokens, the shortest of --lengths"):
         attnviz.retrieve("tiny", texts=["One short text.", "Another one."], **ASKED)
-
-
-def test_bad_input_is_one_line(refused, tmp_path):
-    (tmp_path / "texts.txt").write_text("\n".join(TEXTS[:2]), encoding="utf-8")
-    asked = ("retrieve", "--texts", "texts.txt")
-    assert "--haystack is not for a corpus" in refused(2, *asked, "--haystack", "texts.txt")
-    assert "--haystacks is not for a corpus" in refused(2, *asked, "--haystacks", "7")
-    assert "--shard '2/2'" in refused(2, *asked, "--shard", "2/2")
-    assert "add --texts FILE" in refused(2, "retrieve", "--shard", "0/2")
-    assert "cannot be read twice" in refused(2, "retrieve", "--texts", "-")

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -138,7 +137,7 @@ def test_a_model_without_a_template_has_no_chat(bundled):
 def test_the_scores_are_those_of_a_loop_over_whole_matrices(bundled, made_of):
     """The reader reads token by token; the loop has one pass over all tokens, in plain Python."""
     question = questions(made_of, 160, 1, 0)[1]
-    weights: dict[int, Any] = {}
+    weights = {}
     wide = Bundled("float64")
     residual = wide.stack.run_outputs(
         np.array(question.ids), lambda layer, found, outputs: weights.update({layer: found})
@@ -253,19 +252,3 @@ def test_grouped_heads_share_a_column(found, tmp_path):
 
 
 # Bad input -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("code", "arguments", "line"),
-    [
-        (2, ("--needle", "The key is"), "'The key is' is no fact: expected a cue and an answer"),
-        (2, ("--needle", "a|b|c"), "is no fact"),
-        (2, ("--lengths", "0"), "cannot read --lengths '0': expected numbers of tokens"),
-        (2, ("--lengths", "4k"), "--lengths 4,000 is beyond the context of 'tiny'"),
-        (2, ("--lengths", "40"), "a length of 40 tokens leaves no room for a haystack"),
-        (2, ("--needle", f"The key is|{'blue rain ' * 600}"), "leaves no room for a haystack"),
-        (5, ("--model", "mha"), "does not tell the next token"),
-    ],
-)
-def test_bad_input_is_one_line(refused, code, arguments, line):
-    assert line in refused(code, "retrieve", *arguments)

@@ -164,15 +164,8 @@ OTHER = "With another word for “met” (3), ln p rises by 8.0."
         ({4: 0.32, 3: 0.1}, {4: 0.3}, 0, "no other by more than 0.32, which its error explains."),
     ],
     ids=[
-        "falls",
-        "rises_more",
-        "alone",
-        "less",
-        "noise",
-        "rounding",
-        "one_rounding",
-        "share",
-        "error",
+        *("falls", "rises_more", "alone", "less", "noise"),
+        *("rounding", "one_rounding", "share", "error"),
     ],
 )
 def test_a_word_is_named_if_its_effect_is_clear(effects, errors, steps, said):
@@ -184,10 +177,3 @@ def test_a_word_is_named_if_its_effect_is_clear(effects, errors, steps, said):
     gap = 0.001 if steps else None
     found = InputEffects("log_probability", -0.1, 20, replaced, spread, spread, steps, gap)
     assert replace(report, inputs=found).finding.endswith(said)
-
-
-def test_one_prompt_of_one_stack(refused, checkpoint, tmp_path):
-    (tmp_path / "two.txt").write_text("the cat\na dog\n", encoding="utf-8")
-    assert "--inputs explains one prompt" in refused(2, "why", "--texts", "two.txt", "--inputs")
-    t5 = str(checkpoint("t5"))
-    assert "one stack" in refused(2, "why", "the cat sat", "--inputs", "--model", t5)

@@ -214,32 +214,6 @@ def test_files(run, tmp_path):
         assert "direct effect" in text.lower()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "said"),
-    [
-        (["the", "--answer", "internationalisation"], 2, "is 6 tokens here"),
-        (["the", "--answer", "cat", "--foil", "cat"], 2, "the same token"),
-        (["the", "--answer", ""], 2, "--answer is empty: expected a word"),
-        (["the", "--position", "zebra"], 2, "no token 'zebra' in the prompt"),
-        (["the", "--target", "x"], 2, "has one stack"),
-        (["the", "--model", "mha"], 2, "predicts no tokens"),
-        ([], 2, "expected a text"),
-        (["the", "--texts", "x.txt"], 2, "one source of prompts"),
-        (["--texts", "bad.jsonl"], 3, "bad.jsonl line 2 is no JSON"),
-        (["--texts", "token.jsonl"], 2, "token.jsonl line 1: --answer"),
-    ],
-)
-def test_bad_input(run, tmp_path, arguments, code, said):
-    (tmp_path / "bad.jsonl").write_text('{"prompt": "a"}\n{"prompt"\n', encoding="utf-8")
-    row = {"prompt": "a", "answer": "internationalisation"}
-    (tmp_path / "token.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
-    result = run("why", *arguments)
-    assert result.code == code, result.err
-    assert said in result.err
-    assert result.out == ""
-    assert "Traceback" not in result.err
-
-
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory):
     import torch

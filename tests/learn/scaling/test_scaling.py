@@ -42,28 +42,6 @@ def test_activation_functions_are_those_of_torch(run, refused):
     assert "leave out --from-model" in refused(2, "scaling", "--activation", "--from-model")
 
 
-def test_a_model_without_a_scale(refused, checkpoint):
-    line = refused(5, "scaling", "the cat", "--from-model", "--model", str(checkpoint("t5")))
-    assert "not the softmax of scaled queries and keys alone" in line
-
-
-@pytest.mark.parametrize(
-    ("code", "arguments", "line"),
-    [
-        (2, ["--d-k", "0"], "cannot read '0' in --d-k '0': expected whole numbers from 1"),
-        (2, ["--d-k", "9" * 5000], "expected whole numbers"),
-        (2, ["--d-k", "999999999999999"], "GB are free: choose a smaller --d-k, --seq or"),
-        (2, ["a text"], "TEXT is for the queries and keys of a model: add --from-model"),
-        (2, ["--from-model", "--seq", "8"], "--seq counts random queries and keys"),
-        (2, ["--from-model", "--layer", "77"], "no layer 77"),
-        (2, ["one", "--from-model", "--model", "mha"], "the text has one token"),
-        (2, ["word " * 2000, "--from-model"], "tokens, 'tiny' takes at most"),
-    ],
-)
-def test_bad_input(refused, code, arguments, line):
-    assert line in refused(code, "scaling", *arguments)
-
-
 def test_a_text_that_memory_cannot_hold(refused, monkeypatch):
     monkeypatch.setattr(memory, "free_memory", lambda *_: 1000)
     line = refused(2, "scaling", "--from-model")

@@ -1,7 +1,5 @@
 """Whole screens of ``attnviz scaling``, and what must hold of each of them."""
 
-from typing import Any
-
 import pytest
 
 from attnviz.draw.terminal import first_screen, terminal_block
@@ -12,7 +10,7 @@ from ...first_screens import SIZES
 PLAIN = Theme(colour=False)
 ASCII = Theme(colour=False, ascii=True, encoding="ascii")
 
-SCREENS: dict[str, tuple[str, Theme, int, dict[str, Any]]] = {
+SCREENS = {
     "random_80": ("random_report", PLAIN, 80, {"hints": True}),
     "random_80_ascii": ("random_report", ASCII, 80, {"explain": True}),
     "heads_100": ("head_report", PLAIN, 100, {"hints": True}),

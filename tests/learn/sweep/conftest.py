@@ -1,6 +1,5 @@
 """A sweep of made-up numbers, round ones that a reader can check on the screen."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -8,7 +7,7 @@ import pytest
 from attnviz.learn.sweep.report import PatternScore, Reference, SweepModel, SweepReport, SweepTask
 from attnviz.learn.train.report import CurvePoint
 
-LOSSES: Mapping[int, Sequence[float]] = {
+LOSSES = {
     1: (0.5, 0.75, 0.625),
     2: (0.25, 0.0, 0.125),
     4: (0.0625, 0.0, 0.125),

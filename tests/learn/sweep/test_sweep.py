@@ -43,22 +43,6 @@ def test_a_text(run, story):
     assert "best possible" not in result.out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("--heads", "3"), "--heads 3 does not divide --d-model 32: expected 1, 2, 4, 8 or 16"),
-        (("--heads", "1,32"), "--heads 32 makes heads of an odd width, 1"),
-        (("--heads", "1,0"), "'0' is no number of heads; expected a list of different ones"),
-        (("--heads", "2,1,2"), "--heads '2,1,2' names 2 twice"),
-        (("--d-model", "9"), "expected an even --d-model"),
-        (("--task", "sort"), "unknown task 'sort': expected induction, copy, majority, or --text"),
-        (("--steps", "0"), "'--steps'"),
-    ],
-)
-def test_bad_input(refused, arguments, words):
-    assert words in refused(2, "sweep", *arguments)
-
-
 def test_bad_texts(refused, story, tmp_path):
     short = tmp_path / "short.txt"
     short.write_text("The cat sat on the mat.")

@@ -173,7 +173,6 @@ def test_windows_are_of_the_text_and_the_rest_is_held_out(task):
     assert len(HELD) - len(read) < 42
     assert len(task.held_out(2).ids) == 2
     text = task.facts.text
-    assert text is not None
     assert (text.files, text.bytes, text.tokens) == (("story.txt",), len(TEXT), len(TEXT))
 
 

@@ -104,7 +104,7 @@ def test_progress_is_told_and_each_model_once():
         def found(self, words):
             found.append(words())
 
-    shares, found = list[float](), list[str]()
+    shares, found = [], []
     request = SweepRequest(heads="2", seeds=2, seed=5, task="majority", d_model=8, steps=2)
     report = sweep.sweep(request, advance=Recorder())
     assert shares == [0.25, 0.5, 0.75, 1.0]

@@ -3,16 +3,12 @@
 import signal
 import subprocess
 import time
-from collections.abc import Callable
 
 import pytest
 
 from attnviz.cli.training import spread_lists
 
-from ...command_line import Result
 from ...terminals import POSIX
-
-Run = Callable[..., Result]
 
 RECIPE = """
 vocabulary = 270
@@ -87,30 +83,6 @@ def test_from_texts_to_a_model_that_heads_shows(run, texts):
 )
 def test_several_values_may_follow_an_option(arguments, spread):
     assert spread_lists(arguments) == spread
-
-
-def test_what_cannot_be_trained_on_is_refused(refused, texts):
-    (texts / "wrong.toml").write_text("[optimizer]\nlearning_rate = 1")
-    (texts / "a file").write_text("")
-    for code, words, arguments in (
-        (3, "cannot read 'none.txt'", ("none.txt", *QUICK)),
-        (2, "has no *.txt files", (".//books/..//m2", *QUICK)),
-        (2, "larger than the text allows", ("books", *QUICK, "--vocabulary", "4000")),
-        (2, "no device 'cuda'", ("books", *QUICK, "--device", "cuda")),
-        (2, "tokens or of minutes: give one", ("books", *QUICK, "--minutes", "1", "--tokens", "5")),
-        (2, "minutes=0.0 is out of range", ("books", *QUICK, "--minutes", "0")),
-        (2, "did you mean 'optimiser'", ("books", "--config", "wrong.toml", "--out", "m")),
-        (2, "end it in one of .json, .csv, .md, .txt", ("books", *QUICK, "--save", "x.xls")),
-        (2, "is there and no directory", ("books", "--out", "a file")),
-        (2, "is not empty: name a new", ("books", "--out", "books")),
-        (3, "nothing to resume", ("books", *QUICK, "--resume")),
-        (2, "Missing option '--out'", ("books",)),
-        (2, "name FILES, before --valid", ("--valid", "books", "--out", "m")),
-    ):
-        (texts / "m2").mkdir(exist_ok=True)
-        line = refused(code, "train", *arguments)
-        assert words in line, (words, line)
-        assert not (texts / "m").exists()
 
 
 def test_a_finished_model_is_never_overwritten(run, refused, texts):

@@ -5,7 +5,7 @@ import itertools
 import re
 import signal
 from dataclasses import replace
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import pytest
@@ -19,7 +19,6 @@ from attnviz.errors import LoadError, UsageError
 from attnviz.learn.train.directory import STATE_FILE
 from attnviz.learn.train.recipe import Optimiser, Recipe
 from attnviz.learn.train.request import TrainRequest
-from attnviz.learn.train.texts import Corpus
 from attnviz.learn.train.train import (
     TrainingRun,
     finish_saved,
@@ -32,7 +31,6 @@ from attnviz.progress import UNWATCHED, Watch
 from .conftest import CARD, points_of
 
 CPU = torch.device("cpu")
-Texts = tuple[Corpus, Corpus]
 
 
 def run(texts, recipe, directory, *, resume=False):
@@ -61,7 +59,7 @@ def test_attnviz_and_transformers_read_what_it_leaves(finished):
     checkpoint = open_checkpoint(trained.directory)
     ours = llama_stack(checkpoint.config, checkpoint.tensors)
     np.testing.assert_allclose(ours.logits(ids), expected.logits[0].numpy(), atol=2e-5)
-    seen: dict[int, np.ndarray[Any, Any]] = {}
+    seen = {}
     ours.run_outputs(ids, lambda layer, weights, outputs: seen.update({layer: weights}))
     for layer, attention in enumerate(expected.attentions):
         np.testing.assert_allclose(seen[layer], attention[0].numpy(), atol=1e-6)
@@ -171,7 +169,7 @@ def test_what_does_not_fit_is_refused(recipe, monkeypatch):
 
 class Recorder(Watch):
     def __init__(self):
-        self.told: list[str] = []
+        self.told = []
 
     def begin(self, words):
         self.told.append(words)
@@ -202,7 +200,6 @@ def test_what_was_not_measured_is_measured_when_it_is_resumed(texts, recipe, tmp
     begun.save_state()
     watch = Recorder()
     result = finish_saved(run(texts, recipe, tmp_path / "m", resume=True), watch)
-    assert result is not None
     assert result.finished
     assert (tmp_path / "m" / "README.md").exists()
     assert watch.told == ["measuring the trained model"]

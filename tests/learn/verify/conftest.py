@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,13 +15,13 @@ ROUNDINGS = {"outputs": 152, "weights": 83}
 
 def comparison(case, check, against, *differences):
     for (number, roundings), apart in zip(ROUNDINGS.items(), differences, strict=False):
-        measured: dict[str, Any] = {"number": number, "difference": apart, "roundings": roundings}
+        measured = {"number": number, "difference": apart, "roundings": roundings}
         yield Checked(case, check, against, **measured, **WITHIN)
 
 
 def make_own(broken=False, steps=False, **fields):
     """Two cases and a library that is missing."""
-    numbers: list[Checked] = []
+    numbers = []
     for case in ("self", "grouped"):
         numbers += [
             *comparison(case, "NumPy", "naive loop", 5.6e-7, 0.0),
@@ -62,7 +61,7 @@ def make_steps():
 def make_model(broken=False):
     """A few checks: one that passes, one that does not apply, one of two numbers."""
     plain, within = ("", "plain pass", "", "the logits stay"), {"roundings": 152, **WITHIN}
-    rows: dict[str, Any] = {"difference": 2.1e-7, "roundings": 83, **WITHIN, "where": "L1H0"}
+    rows = {"difference": 2.1e-7, "roundings": 83, **WITHIN, "where": "L1H0"}
     numbers = (
         Checked("", "rows sum to one", claim="sums of one", number="row sums", **rows),
         Checked("", "hidden keys", claim="c", skipped="no mask hides a key of this text"),

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -58,8 +57,7 @@ def test_a_small_model(name, skipped):
 
 
 @pytest.mark.parametrize(
-    ("name", "dtype"),
-    [("gpt2", torch.float16), ("llama", torch.bfloat16), ("t5", torch.float64)],
+    ("name", "dtype"), [("gpt2", torch.float16), ("llama", torch.bfloat16), ("t5", torch.float64)]
 )
 def test_other_dtypes(name, dtype):
     """Transformers' softmax is in float32 whatever comes, and so is the tolerance."""
@@ -105,7 +103,7 @@ def test_a_fault_of_observing_fails(fault, failing, monkeypatch):
 def test_heads_that_do_not_sum_to_the_output_fail(monkeypatch):
     """The output projection adds something that no head and no bias has put there."""
     model = prepared("gpt2", small_model("gpt2"), None, torch.device("cpu"), seed=11)
-    projection: Any = model.model.get_submodule("transformer.h.1.attn.c_proj")
+    projection = model.model.get_submodule("transformer.h.1.attn.c_proj")
     right = projection.forward
     monkeypatch.setattr(projection, "forward", lambda x: right(x) + 0.01)
     numbers = ObservedRun(model, Input(tokens(11))).checks()

@@ -1,7 +1,5 @@
 """What ``attnviz verify`` says: whole screens, widths, colours, tables, JSON."""
 
-from typing import Any
-
 import pytest
 
 from attnviz.draw.terminal import first_screen, terminal_block
@@ -11,14 +9,12 @@ PLAIN = Theme("viridis", colour=False)
 ASCII = Theme("viridis", colour=False, ascii=True, encoding="ascii")
 
 
-OWN: dict[str, tuple[dict[str, Any], dict[str, Any], int, Theme]] = {
+OWN = {
     "own_80": ({}, {"hints": True}, 80, ASCII),
     "own_44": ({"broken": True}, {}, 44, PLAIN),
     "own_steps_80": ({"steps": True}, {}, 80, PLAIN),
 }
-MODEL: dict[str, tuple[dict[str, Any], dict[str, Any], int, Theme]] = {
-    "model_150": ({"broken": True}, {}, 150, PLAIN),
-}
+MODEL = {"model_150": ({"broken": True}, {}, 150, PLAIN)}
 
 
 def screen_of(found, theme, room, **options):

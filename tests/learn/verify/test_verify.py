@@ -89,22 +89,3 @@ def test_steps_can_be_followed_on_paper(document):
     np.testing.assert_allclose(values("merged"), merged, atol=1e-3)
     output = np.round(values("merged"), 3) @ values("output", kind="given")
     np.testing.assert_allclose(values("output"), output, atol=2e-3)
-
-
-@pytest.mark.parametrize(
-    ("code", "arguments", "line"),
-    [
-        (2, ["--d-model", "10", "--heads", "3"], "does not divide into 3 heads"),
-        (2, ["--seq", "1"], "Input should be greater than or equal to 2"),
-        (2, ["--seq", "9000000"], "these sizes take about"),
-        (2, ["--dtype", "bfloat16"], "verified in float32 or float64, got --dtype bfloat16"),
-        (2, ["a text"], "a text is for a model to read: add --model tiny"),
-        (2, ["--steps", "--model", "tiny"], "--steps is about the library's own attention"),
-        (2, ["--no-keras", "--model", "tiny"], "--no-keras is about the library's own attention"),
-        (2, ["--model", "mha"], "'mha' is the library's own attention, which is compared"),
-        (2, ["--truncate"], "--truncate is for a model: add --model NAME"),
-        (2, ["--causal"], "--causal is for --steps"),
-    ],
-)
-def test_bad_input(refused, code, arguments, line):
-    assert line in refused(code, "verify", *arguments)

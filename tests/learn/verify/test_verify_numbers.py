@@ -12,13 +12,7 @@ from attnviz.errors import UsageError
 from attnviz.learn.verify import verify
 from attnviz.learn.verify.report import Sizes, verdict
 from attnviz.learn.verify.request import VerifyRequest
-from attnviz.learn.verify.verify import (
-    KERAS,
-    NAIVE,
-    attention_cases,
-    compared_case,
-    verify_own,
-)
+from attnviz.learn.verify.verify import KERAS, NAIVE, attention_cases, compared_case, verify_own
 
 SIZES = Sizes(12, 6, 2, 5, 7, 2, 0)
 CASES = ("self", "cross", "causal", "padding", "grouped")

@@ -10,7 +10,7 @@ import numpy as np
 from attnviz.draw.document import Explanation, Facts, Part, Quote, Words
 from attnviz.draw.numbers import counted, listed, percent
 from attnviz.draw.provenance import fits_two_lines, model_words, named, probability
-from attnviz.engine.answers import START_END
+from attnviz.engine.likely import START_END
 from attnviz.inspect.interventions.ablate.edges import CONTROLS, Moved
 from attnviz.inspect.interventions.ablate.report import AblationReport, Effect
 from attnviz.inspect.interventions.ablate.request import UNITS

@@ -10,9 +10,9 @@ import numpy as np
 
 from attnviz.draw.numbers import counted
 from attnviz.draw.signed import Place
-from attnviz.engine.answers import answer_places
 from attnviz.engine.capture import Choice, attention_kind
 from attnviz.engine.known_labels import by_label
+from attnviz.engine.likely import answer_places
 from attnviz.engine.patching import SITES, WHOLE_LAYER, Patch, PatchMethod, PatchOptions, Site
 from attnviz.engine.scan.patching import Patching
 from attnviz.engine.scan.run import open_patching

@@ -6,7 +6,7 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 
-from attnviz.engine.effects import METRICS, Metric, Variant
+from attnviz.engine.effects import METRICS, Variant
 from attnviz.inspect.interventions.ablate.report import AblationReport, Effect
 from attnviz.inspect.interventions.means import Mean
 from attnviz.measures.one_text import head_scores, notable_heads
@@ -17,7 +17,7 @@ PIECES = ("<s>", "Old", " Tom", " saw", " A", "nn", ",", " and", " A", "nn", " s
 LAYERS, HEADS = 3, 5
 
 
-ASIDE: tuple[Metric, ...] = ("kl", "flip_rate", "output_mse", "output_cosine")
+ASIDE = ("kl", "flip_rate", "output_mse", "output_cosine")
 
 
 def tokens_of(texts):
@@ -76,7 +76,7 @@ def effect_of(variant, rng, texts, tokens):
     by_token = np.concatenate([[np.nan], rng.normal(0.05, 0.3, tokens - 1) ** 3])
     delta = float(by_token[1:].mean())
     values = dict(zip(ASIDE, rng.uniform(0, (0.5, 1, 0.3, 0.1)).tolist(), strict=True))
-    intervals: dict[Metric, tuple[float, float]] = {
+    intervals = {
         "loss_delta": (delta - 0.004, delta + 0.003),
         "kl": (values["kl"] - 0.01, values["kl"] + 0.02),
     }

@@ -137,36 +137,6 @@ def test_the_own_attention(redrawn, scan):
 
 CAT = "The cat sat on the mat."
 
-CASES = [
-    (("--budget", "0"), "--budget 0 leaves nothing to measure"),
-    (("--budget", "soon"), "cannot read --budget 'soon'"),
-    (("--method", "budget"), "--method budget needs --budget"),
-    (("--method", "exact", "--budget", "5"), "--budget is for --method budget, not exact"),
-    (("--method", "gradient", "--mode", "mean"), "--mode is for exact or budget"),
-    (("--method", "gradient", "--unit", "layer"), "ranks single heads"),
-    (("--method", "gradient", "--metric", "kl"), "ranks by the gradient of the loss"),
-    (("--method", "gradient", "--resume", "f"), "--resume is for exact or budget"),
-    (("--answer", "Mary"), "needs both --answer and --foil: add --foil"),
-    (("--foil", "Mary"), "add --answer"),
-    (("--metric", "logit_diff"), "add --answer and --foil"),
-    (("--answer", "Mary", "--foil", "Mary"), "are the same token, ' Mary': name two that differ"),
-    (("--answer", "Eleanor", "--foil", "Mary"), "is 4 tokens here (' E' 'le' 'an' 'or')"),
-    (("--reference", "f"), "add --mode mean or resample"),
-    (("--draws", "3"), "add --mode resample"),
-    (("--mode", "resample"), "no other text of at least"),
-    (("--max-memory", "1kB"), "--max-memory allows 1.00 kB"),
-    (("--target", "a text"), "--target is the"),
-    (("--metric", "kl", "--model", "mha"), "'mha' has no kl here: choose --metric output_mse"),
-    (("--answer", "Mary", "--model", "mha"), "'mha' predicts no token and no single label; leave"),
-    (("--method", "gradient", "--model", "mha"), "without a loss there is no gradient"),
-    (("--unit", "ffn", "--head", "L0H0"), "choose layers with --layer, not --head"),
-]
-
-
-@pytest.mark.parametrize(("options", "said"), CASES, ids=[" ".join(case[0]) for case in CASES])
-def test_refused(refused, options, said):
-    assert said in refused(2, "ablate", CAT, *options)
-
 
 def test_attention_alone_has_no_feed_forward_block(refused):
     for unit in ("ffn", "layer"):

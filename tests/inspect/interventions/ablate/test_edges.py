@@ -239,20 +239,6 @@ def test_without_another_edge_the_finding_says_so(reported):
     assert "; the text has no other edge of this distance to compare with. " in alone.finding
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "said"),
-    [
-        (("--edge", "it→cat"), 2, "--edge names words of one text"),
-        ((SENTENCE, "--edge", "it→cat", "--mode", "mean"), 2, "leave out --mode"),
-        ((SENTENCE, "--edge", "it→cat", "--budget", "3"), 2, "--edge is measured exactly"),
-        (("--edge", "it→cat", "--texts", "x", "--shard", "0/2"), 2, "--edge is not for a corpus"),
-        (("a b", "--edge", "b→a", "--model", "mha"), 5, "is attention alone"),
-    ],
-)
-def test_refused(refused, arguments, code, said):
-    assert said in refused(code, "ablate", *arguments)
-
-
 def test_an_edge_that_is_named_twice_is_hidden_once(run):
     once, twice = (
         run("ablate", SENTENCE, "--edge", edges, "--json").document

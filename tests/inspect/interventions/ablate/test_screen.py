@@ -1,7 +1,6 @@
 """What a scan says on the screen: whole, at fixed widths, and what each part of it tells."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +24,7 @@ THREE = [*(Variant(((layer, 3),)) for layer in range(3)), JOINT]
 GRADIENTS = {(layer, head): (layer + 2 * head) / 700 for layer in range(3) for head in range(5)}
 
 
-CASES: dict[str, tuple[dict[str, Any], int, Theme]] = {
+CASES = {
     "all_80": ({}, 80, PLAIN),
     "narrow_40": ({"by_token": True}, 40, PLAIN),
     "ascii_80": ({"by_token": True}, 80, ASCII),

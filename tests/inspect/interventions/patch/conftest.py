@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from attnviz.draw.signed import Place
 from attnviz.engine.patching import WHOLE_LAYER
 from attnviz.inspect.interventions.means import Mean
 from attnviz.inspect.interventions.pairs import TokenPair
@@ -34,9 +33,7 @@ def make_report(*, layers=3, heads=4, pairs=1, by_token=False, **fields):
     """Heads that carry less and less, some against it; the other names are fields of the report."""
     rng = np.random.default_rng(5)
     whole = fields.get("what", "output") in WHOLE_LAYER
-    places: list[Place] = [
-        (at, head) for at in range(layers) for head in range(1 if whole else heads)
-    ]
+    places = [(at, head) for at in range(layers) for head in range(1 if whole else heads)]
     effects = []
     for number, place in enumerate(places):
         value = 0.6 / (1 + number) * (-1 if number % 3 == 2 else 1)

@@ -112,30 +112,6 @@ def test_a_run_that_was_cut_goes_on(patch, run, tmp_path):
 # What is refused -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "said"),
-    [
-        ((CLEAN,), 2, "expected two prompts"),
-        ((CLEAN, " "), 2, "CORRUPT is empty"),
-        ((CLEAN, CORRUPT, "--answer", ""), 2, "--answer or --foil is empty"),
-        ((CLEAN, CORRUPT, "--answer", "Carr", "--foil", "Carr"), 2, "are the same token, ' Carr'"),
-        (("A cat sat on", "A dog sat on"), 2, "both prompts predict ' the': nothing to compare"),
-        ((*ASKED, "--model", "mha"), 5, "'mha' is attention alone"),
-        ((*ASKED, "--together", "L1H0"), 2, "name two or more"),
-        ((*ASKED, "--what", "mlp", "--head", "1"), 2, "--what mlp has no heads: leave out --head"),
-        ((*ASKED, "--by-token", "--at", "last"), 2, "leave out --at"),
-        ((*ASKED, "--fdr"), 2, "--fdr needs many pairs"),
-        ((*ASKED, "--what", "key", "--method", "gradient"), 2, "not --what key"),
-        ((*ASKED, "--metric", "kl"), 2, "--foil is for --metric logit_diff, not kl"),
-        ((*ASKED, "--target", "a"), 2, "--target is the text of a decoder"),
-        (("--by-token",), 2, "--by-token shows the tokens of one pair"),
-        (("--answer", "a"), 2, "are of one pair"),
-    ],
-)  # fmt: skip
-def test_refused(refused, arguments, code, said):
-    assert said in refused(code, "patch", *arguments)
-
-
 def test_pairs_that_do_not_fit_are_left_out_and_counted(patch, tmp_path):
     rows = [*list(made())[:3], {"clean": "the cat", "corrupt": "the Zebrany"}, next(made())]
     (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

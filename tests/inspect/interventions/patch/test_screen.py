@@ -1,7 +1,6 @@
 """What is said and drawn: the finding, first screens that fit, numbers that are the report's."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -10,9 +9,7 @@ from attnviz.draw.labels import width
 from attnviz.draw.terminal import first_screen, terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.inspect.interventions.means import Mean
-from attnviz.inspect.interventions.patch.report import (
-    PatchEffect,
-)
+from attnviz.inspect.interventions.patch.report import PatchEffect
 from attnviz.inspect.interventions.patch.screen import finding, token_grid
 
 from ....first_screens import SIZES
@@ -55,11 +52,7 @@ def test_it_fits(reports, fields):
 
 @pytest.mark.parametrize("size", SIZES)
 def test_golden(reports, size, golden):
-    cases: dict[str, dict[str, Any]] = {
-        "one": {},
-        "many": {"pairs": 40},
-        "tokens": {"by_token": True, "what": "residual"},
-    }
+    cases = {"one": {}, "many": {"pairs": 40}, "tokens": {"by_token": True, "what": "residual"}}
     for name, fields in cases.items():
         lines = shown(reports(**fields), *size)
         golden(f"first_{name}_{size[0]}", "\n".join(lines) + "\n")
@@ -136,7 +129,6 @@ def test_random_weights_are_said_to_be_random(reports):
 def test_a_grid_of_tokens_keeps_those_that_carry_most(reports):
     report = reports(by_token=True)
     found = report.by_token
-    assert found is not None
     (whole,), (few,) = token_grid(report), token_grid(report, 2)
     assert [name.split(" (")[1] for name in whole.rows] == [f"{at})" for at in range(2, 8)]
     sizes = np.abs(found.values).max(axis=1)

@@ -44,18 +44,3 @@ def test_shared_keys_are_named_so(run, checkpoint):
     assert re.search("KV0 +KV1", shown)
     assert "L1H5 query" in shown
     assert "1 pair, not tested." in " ".join(shown.split())
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "said"),
-    [
-        (("L9H0",), 2, "no layer 9"),
-        (("L0",), 2, "cannot read 'L0' as a head"),
-        (("0",), 2, "expected one head, such as L0H0, got '0': 6 heads"),
-        (("L5H0",), 2, "L5H0 is in the last layer: no later head reads from it"),
-        (("L0H0", CLEAN), 2, "expected two prompts"),
-        (("L0H0", CLEAN, CORRUPT, "--model", "mha"), 5, "'mha' is attention alone"),
-    ],
-)
-def test_refused(refused, arguments, code, said):
-    assert said in refused(code, "path", *arguments)
