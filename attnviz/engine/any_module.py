@@ -283,7 +283,11 @@ class _Watch(TorchFunctionMode):
 
     def _product(self, func: Any, name: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Run a product; if one side of it is attention weights, keep them or remove heads."""
-        flat = [x for each in (*args, *named.values()) for x in _listed(each)]
+        flat = [
+            x
+            for each in (*args, *named.values())
+            for x in (each if isinstance(each, list | tuple) else [each])
+        ]
         sides = [each for each in flat if isinstance(each, Tensor)][-2:]
         for at, side in enumerate(sides):
             if self._is_made(side) and _mixes(name, flat[0], at) and _sums_to_one(side):
@@ -464,10 +468,6 @@ class _Watch(TorchFunctionMode):
         """Return whether a tensor is a product, or was made of one without a change of its axes."""
         held = self._made.get(id(tensor))
         return held is not None and held() is tensor
-
-
-def _listed(given: Any) -> Sequence[Any]:
-    return given if isinstance(given, list | tuple) else (given,)
 
 
 def _mixes(name: str, equation: Any, at: int) -> bool:

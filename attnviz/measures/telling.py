@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from attnviz.measures.sinks import sink_of
 from attnviz.measures.word_links import WordLink, WordLinks, agreed_links
 from attnviz.measures.words import is_mark, word_ranges, word_text, words_of_tokens
-from attnviz.records import AttentionRecord, HeadLabel, LayerWeights, Tokens
+from attnviz.records import AttentionRecord, HeadLabel, LayerWeights
 
 Why = Literal["induction", "reference", "label", "asked", "apart", "function", "local", "nearest"]
 
@@ -172,13 +172,6 @@ def _alone(
     return WordLink(query, key, layer, head, mean, habit, heads=1, chance=math.nan)
 
 
-def _are_neighbours(tokens: Tokens, one: range, other: range) -> bool:
-    """Return whether no word stands between two words of a text, which may be the same one."""
-    first, second = sorted((one, other), key=lambda word: word.start)
-    between = "".join(tokens.texts[first.stop : second.start]).strip()
-    return all(map(is_mark, between))
-
-
 class _Text:
     """The words of a record, and which of them a person would connect with an earlier one."""
 
@@ -227,7 +220,9 @@ class _Text:
 
     def are_neighbours(self, one: int, other: int) -> bool:
         """Return whether no word stands between two words, which may be the same one."""
-        return _are_neighbours(self.tokens, self.words[one], self.words[other])
+        first, second = sorted((self.words[one], self.words[other]), key=lambda word: word.start)
+        between = "".join(self.tokens.texts[first.stop : second.start]).strip()
+        return all(map(is_mark, between))
 
     def attended(
         self, weights: NDArray[np.floating], queries: Sequence[int]

@@ -289,7 +289,11 @@ class _CleanAndCorrupt:
     def reads(self, calls: Mapping[HeadKey, int]) -> list[PathRead]:
         """Return every layer's queries, keys and values, and how heads in ``calls`` change them."""
         whole = self._jacobian.moved(dict(enumerate(self._change)))
-        alone = {sender: self._alone(sender[2], call) for sender, call in calls.items()}
+        places = {leaf.point: at for at, leaf in reversed([*enumerate(self._leaves)])}
+        alone = {}  # how all inputs change if only this head's output does
+        for sender, call in calls.items():
+            at = places[call]
+            alone[sender] = self._jacobian.moved({at: head_alone(self._change[at], sender[2])})
         found = []
         for at, ((number, what), corrupt) in enumerate(self._read.items()):
             moved = whole[at]
@@ -314,11 +318,6 @@ class _CleanAndCorrupt:
                 )
             )
         return found
-
-    def _alone(self, head: int, call: int) -> Sequence[Tensor | None]:
-        """Return how all inputs change if one head's output does; None for those that do not."""
-        at = next(at for at, leaf in enumerate(self._leaves) if leaf.point == call)
-        return self._jacobian.moved({at: head_alone(self._change[at], head)})
 
 
 def _kind_of(leaf: Leaf) -> tuple[object, ...]:
