@@ -483,11 +483,7 @@ def _mixes(name: str, equation: Any, at: int) -> bool:
 
 
 def _by_query(name: str, equation: Any, at: int) -> Sequence[int] | None:
-    """Return the axes of a product's output that are those of the weights, the query's last.
-
-    They are the axes before the last one, unless an ``einsum`` gives them another order; None if
-    its output lacks one of them. at: which operand the weights are.
-    """
+    """Return the output's axes of operand ``at``, the query's last; None if it lacks one."""
     if name != "einsum" or "." in str(equation):
         return ()
     inputs, _, output = str(equation).replace(" ", "").partition("->")

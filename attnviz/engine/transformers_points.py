@@ -56,10 +56,7 @@ def find_hook_points(probe: ForwardPass) -> HookPoints:
 
 
 def _find_registered(probe: ForwardPass) -> _Registered | None:
-    """Return the attention calls of a model that looks its attention function up at each call.
-
-    The result is None if some of its attention is not looked up. probe: a short pass over one text.
-    """
+    """Return the calls of a model that looks its attention up; None if some are not looked up."""
     found: list[HookedCall] = []
 
     def answer(watch: WatchedCall) -> Attended:

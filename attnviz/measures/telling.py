@@ -345,11 +345,7 @@ def _asked(text: _Text) -> list[Telling]:
 
 
 def _is_verb(word: str, before: str) -> bool:
-    """Return whether an English word looks like a verb.
-
-    An auxiliary does, a common irregular past, a word in -ed, one in -ing after an auxiliary, and
-    a content word after a modal or a form of “do”. before: the word before it.
-    """
+    """Return whether an English word looks like a verb, by itself and by the word before it."""
     ends = word.endswith("ed") or (word.endswith("ing") and before.lower() in _AUXILIARY)
     bare = before.lower() in _BEFORE_VERBS and is_content(word)
     return word.lower() in _VERBS or bare or (len(word) > 4 and ends)

@@ -211,10 +211,7 @@ def difference(logits: Tensor, answer: int, foil: int | None) -> Tensor:
 
 
 def parts_of(run: FollowedRun, slopes: Sequence[Tensor | None]) -> tuple[Part, ...]:
-    """Return each part's contribution ⟨slope, leaf⟩, in the order of ``Attribution.parts``.
-
-    slopes: the derivative of the logit by each of ``run.leaves``; None without influence.
-    """
+    """Return ``Attribution.parts``. slopes: of the logit by leaf; None without influence."""
     points = run.model.hook_points.found
     of_heads: list[tuple[int | None, Kind]] = []
     written: list[Tensor] = []
