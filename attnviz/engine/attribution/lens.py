@@ -181,9 +181,9 @@ class NeuronReading:
         active = self._active(everywhere)
         return None if active is None else float((active <= 0).mean())
 
-    def nearly_off(self) -> float | None:
+    def nearly_off(self, *, everywhere: bool = False) -> float | None:
         """Return the share of neurons with f(x) closer to 0 than ``NEARLY_ZERO``; see ``off``."""
-        active = self._active(everywhere=False)
+        active = self._active(everywhere)
         return None if active is None else float((np.abs(active) < NEARLY_ZERO).mean())
 
     def _active(self, everywhere: bool) -> Floats | None:

@@ -109,8 +109,8 @@ def scan(probing: Probing, texts: Sequence[Input]) -> list[TextFound]:
         scores = np.vstack([links.pop("fires"), stack.scores[0]])
         scores[:, [place in result.lost for place in result.places]] = np.nan
         chance = np.vstack([links.pop("fires_even"), stack.base[0]])
-        tokens = text.queries(kind), text.keys(kind)
-        scanned.append(TextFound(*tokens, result.places, scores, chance, **links))
+        queries, keys = text.queries(kind), text.keys(kind)
+        scanned.append(TextFound(queries, keys, result.places, scores, chance, **links))
     return scanned
 
 

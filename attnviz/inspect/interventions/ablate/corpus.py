@@ -234,6 +234,7 @@ def report_of(record: CorpusRecord) -> AblationReport:
         control.append(_scores(0, bases, sums["controls"].min(0) > 0))
     whole = None if texts == len(every) else _whole(record, texts)
     effects = ablation_effects(pieces, variants, run["seed"], control, whole)
+    ids, strings, special = map(tuple, shown["tokens"])
     info, pair = model_of(shown["model"]), shown["pair"] or ((0, None), (0, None))
     baseline = {}
     if texts:
@@ -243,7 +244,7 @@ def report_of(record: CorpusRecord) -> AblationReport:
     return AblationReport(
         info,
         run["kind"],
-        (Tokens(*map(tuple, shown["tokens"])),),
+        (Tokens(ids, strings, special),),
         effects,
         counts=(texts, int(sums.get("tokens", 0))),
         mode=run["mode"],
