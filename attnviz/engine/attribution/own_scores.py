@@ -66,9 +66,6 @@ class _ScoreWatch(SoftmaxWatch):
         self._factors: tuple[Tensor, Tensor] | None = None
         self.found: OwnScores | None = None
 
-    def notice(self, scores: Sequence[int], compute: Compute) -> Tensor:
-        return compute()
-
     def call(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         factors = factors_of(func, args, kwargs)
         if factors is not None:
