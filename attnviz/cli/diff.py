@@ -114,7 +114,7 @@ def diff(
     if pictures.image or pictures.images is not None:
         prompted = texts.text is not None
         read = pictures.read(texts, texts_b)
-        work = Work(pictures=not prompted, picture_texts=prompted)
+        work = Work(reads="picture and text" if prompted else "picture")
     else:
         read = _read(texts.text, texts.texts, texts.column)
         read_b = _read(texts_b.text_b, texts_b.texts_b, texts.column)

@@ -93,6 +93,6 @@ def _over_pictures(
     from attnviz.models.work import Work
 
     paths = picture_files(directory)
-    opened = outlet.load_model(Work(pictures=True))
+    opened = outlet.load_model(Work(reads="picture"))
     assert isinstance(opened, PictureModel)
     outlet.run("reading pictures", pictures, opened, paths, request.index_base)

@@ -188,10 +188,7 @@ class PictureTextModel(TransformersModel):
         return args, {**named, "input_ids": plain, **_as_long(pictures, ids, int(self.continues))}
 
     def _batch(self, numbers: tuple[int, ...]) -> dict[str, Tensor]:
-        """Return what the model reads of the pictures of prompts, the same object if it is known.
-
-        By that object the output of the tower is known, too, see ``_image_features``.
-        """
+        """Return what is read of prompts' pictures, one object: see ``_image_features``."""
         if numbers not in self.batches:
             known = list(self.read.values())
             rows = [known[number].inputs for number in numbers]
@@ -204,10 +201,7 @@ class PictureTextModel(TransformersModel):
 
 
 def _as_long(inputs: dict[str, Tensor], ids: Tensor, behind: int) -> dict[str, Tensor]:
-    """Return the inputs for texts of another length: each has a number for each token, or none.
-
-    ids: (text, token). behind: the number of what comes after the prompt.
-    """
+    """Return inputs with a number for each of ids (text, token), cut or filled up by ``behind``."""
     changed, tokens = dict(inputs), ids.shape[1]
     for name in inputs:
         if name.endswith(_BY_TOKEN):
