@@ -90,7 +90,7 @@ def ablate(
     if pictures.image:
         read = pictures.texts(texts, request)
         prompted = any(texts.given())
-        work = Work(pictures=not prompted, picture_texts=prompted)
+        work = Work(reads="picture and text" if prompted else "picture")
     else:
         read = read_texts(text, texts.file, texts.texts, texts.column)
         work = question.work(read, request)

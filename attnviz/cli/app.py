@@ -61,7 +61,7 @@ _TOGETHER = {
     "heads": ("heads", "rollout"),
     "prompts": ("why", "link", "lens", "patch", "path"),
     "cards": ("head", "report"),
-    "corpora": ("atlas", "merge", "retrieve"),
+    "corpora": ("align", "atlas", "merge", "retrieve"),
     "ablate": ("ablate", "prune"),
     "verify": ("verify", "scaling"),
     "training": ("sweep", "train"),

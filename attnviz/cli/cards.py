@@ -55,7 +55,7 @@ def head(
 ) -> None:
     """Show one head's card: label, map, loss without it, what it reads and writes, and its cost."""
     from attnviz.inspect.head import head as question
-    from attnviz.texts import read_text, read_texts
+    from attnviz.texts import read_texts
 
     if not question.names_a_head(which.head):
         raise UsageError(
@@ -81,8 +81,7 @@ def head(
         return
     request = HeadRequest.of(vars(view) | vars(which))
     outlet = Outlet.open(output, model)
-    given = texts.text is not None or texts.file is not None
-    text = read_text(texts.text, texts.file, "head L1H2") if given else None
+    text = texts.read("head L1H2")
     many = read_texts(None, None, texts.texts, texts.column)
     loaded = outlet.load_model(question.work(many, request))
     outlet.run("making the card", question.head, loaded, text, many, request)

@@ -1,4 +1,4 @@
-"""The commands on a corpus in shards: ``attnviz atlas``, ``retrieve``, and ``merge`` of results."""
+"""The commands on many texts or sounds: ``atlas``, ``retrieve``, ``merge`` of shards, ``align``."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from attnviz.cli import options as shared
 from attnviz.cli.groups import command
 from attnviz.cli.outlet import Outlet
 from attnviz.draw.report import EVERY
+from attnviz.inspect.align.request import AlignOptions, AlignRequest
 from attnviz.inspect.atlas.request import AtlasRequest
 from attnviz.inspect.retrieve.request import RetrieveRequest
 from attnviz.options import ManyTexts, Options, argument
@@ -104,3 +105,25 @@ def retrieve(
     sentences = read_sentences(request.haystack)
     loaded = outlet.load_model(question.work(None, request))
     outlet.run("fetching needles", question.retrieve, loaded, sentences, request)
+
+
+ALIGN = """
+attnviz align --audio clips --words words.csv --model openai/whisper-tiny
+attnviz align --audio a.wav --audio b.wav --words words.json --save heads.json
+attnviz align --pairs gold.txt --model Helsinki-NLP/opus-mt-en-de
+attnviz align --pairs gold.tsv --model t5-small --prefix "translate English to German:"
+"""
+
+
+@command(ALIGN, "--audio --words --pairs --most")
+def align(
+    given: AlignOptions, request: AlignRequest, model: shared.LoadedModel, output: shared.Output
+) -> None:
+    """Find the cross-attention heads that align words with a sound or a translation."""
+    outlet = Outlet.open(output, model)
+    from attnviz.inspect.align import align as question
+
+    studied = given.read(request.recipe)
+    with outlet.of(model.model):
+        opened = outlet.load_model(question.work(studied))
+        outlet.run("reading examples", question.align, opened, studied, request)

@@ -58,10 +58,10 @@ class _Pictures(shared.SomePictures, panel="What is compared"):
 
     images: str | None = option("DIR", "Compare vision models over these pictures.")
 
-    def read(self, texts: Options, texts_b: Options) -> Texts:
+    def read(self, texts: _Texts, texts_b: Options) -> Texts:
         """Return the pictures in place of texts, or the one text with them."""
         self.refuse(texts)
-        text = getattr(texts, "text", None)
+        text = texts.text
         if given := [*texts_b.given()]:
             raise UsageError(f"{given[0]} is for texts: leave it out next to pictures")
         if self.images is None:
@@ -114,7 +114,7 @@ def diff(
     if pictures.image or pictures.images is not None:
         prompted = texts.text is not None
         read = pictures.read(texts, texts_b)
-        work = Work(pictures=not prompted, picture_texts=prompted)
+        work = Work(reads="picture and text" if prompted else "picture")
     else:
         read = _read(texts.text, texts.texts, texts.column)
         read_b = _read(texts_b.text_b, texts_b.texts_b, texts.column)

@@ -97,7 +97,7 @@ def heads(
         if not pictures.image or pictures.generate is not None:
             raise UsageError("--tower is the part that reads pictures: give --image FILE alone")
         text = replace(text, text=None, file=None)
-    if pictures.image and (text.text is not None or text.file is not None):
+    if pictures.image and text.is_given:
         _show_prompt(text, request, pictures, model, output)
         return
     if pictures.generate is not None:
@@ -182,7 +182,7 @@ def show_picture(
     outlet = Outlet.open(output, model)
     file = read_picture(pictures.image[0])
     with outlet.of(model.model):
-        opened = outlet.load_model(Work(pictures=True))
+        opened = outlet.load_model(Work(reads="picture"))
         assert isinstance(opened, PictureModel)
         with outlet.advancing("reading the layers") as advance:
             whole = isinstance(output, HeadsOutput) and output.pages
@@ -211,7 +211,7 @@ def _show_prompt(
     outlet = Outlet.open(output, model)
     prompt = picture_prompt(read_text(text.text, text.file), pictures.image)
     with outlet.of(model.model):
-        opened = outlet.load_model(Work(picture_texts=True))
+        opened = outlet.load_model(Work(reads="picture and text"))
         assert isinstance(opened, PictureTextModel)
         with outlet.advancing("reading the layers") as advance:
             report = picture_text(opened, prompt, asked, advance)
@@ -238,7 +238,7 @@ def _show_sound(
 
     outlet = Outlet.open(output, model)
     with outlet.of(model.model):
-        opened = outlet.load_model(Work(speech=True))
+        opened = outlet.load_model(Work(reads="sound"))
         assert isinstance(opened, SpeechModel)
         heard = opened.hear(sound.audio)
         report: Report
@@ -313,7 +313,7 @@ def rollout(
     outlet = Outlet.open(output, model)
     if picture.image is not None:
         content = picture.path(text, request)
-        options = outlet.of_model(Work(pictures=True))
+        options = outlet.of_model(Work(reads="picture"))
     else:
         content = given_text(request, text.text, text.file, "rollout")
         options = outlet.of_model(question.work(content, request))

@@ -102,6 +102,17 @@ class Text(Options):
         if _TEXT_FILE.fullmatch(text) and os.path.isfile(text):
             raise UsageError(f"{text!r} is a file here: --file {text} reads it")
 
+    @property
+    def is_given(self) -> bool:
+        """Return whether a text is given, itself or in a file."""
+        return self.text is not None or self.file is not None
+
+    def read(self, command: str) -> str | None:
+        """Return the text; None if there is none. command: that of an example in a message."""
+        from attnviz.texts import read_text
+
+        return read_text(self.text, self.file, command) if self.is_given else None
+
 
 @dataclass(frozen=True)
 class OnePicture(Options):
@@ -144,10 +155,9 @@ class SomePictures(Options):
         Raises UsageError for several texts or a chat.
         """
         self.refuse(text, request)
-        from attnviz.texts import read_text, with_pictures
+        from attnviz.texts import with_pictures
 
-        given = text.text is not None or text.file is not None
-        return with_pictures(read_text(text.text, text.file) if given else None, [*self.image])
+        return with_pictures(text.read("heads"), [*self.image])
 
 
 @dataclass(frozen=True)

@@ -298,12 +298,17 @@ class Outlet:
         from attnviz.draw.theme import Theme
 
         theme = Theme.of(console, self.output.colours, self.output.ascii)
+        theme = replace(theme, pictures=[])
         if self.output.whole:
             asked = self.output.full is True
             drawn = terminal_block(document, theme, console.width, everything=asked)
         else:  # leave a line for the prompt
             drawn = first_screen(document, theme, console.width, console.height - 1)
         console.print(drawn, end="")
+        if theme.pictures and theme.half_blocks:
+            from attnviz.draw.graphics import overlays
+
+            console.file.write("".join(overlays(drawn, theme, console)))
 
 
 def _require_display() -> None:

@@ -51,22 +51,20 @@ def patterns(
     """Score what every head does, compared with chance, and label it."""
     from attnviz.draw.numbers import spoken_time
     from attnviz.inspect.patterns import patterns as question
-    from attnviz.texts import read_text
 
     outlet = Outlet.open(output, model)
     if pictures.images is not None:
         _over_pictures(pictures.images, [*text.given(), *many.given()], request, model, outlet)
         return
     if many.texts is not None:
-        if text.text is not None or text.file is not None:
+        if text.is_given:
             raise UsageError("expected one source of texts: give TEXT, --file or --texts, not two")
         from attnviz.inspect.patterns.corpus import patterns_over, refuse_for_corpus
 
         refuse_for_corpus(request)
         outlet.run_over("scoring heads", patterns_over, question.work, request, **vars(many))
         return
-    given = text.text is not None or text.file is not None
-    read = read_text(text.text, text.file, "patterns") if given else None
+    read = text.read("patterns")
     sentences = question.read_sentences(request, read)
     loaded = outlet.load_model(question.work(read, request, sentences))
     file = "" if text.file is None else str(text.file)
@@ -95,6 +93,6 @@ def _over_pictures(
     from attnviz.models.work import Work
 
     paths = picture_files(directory)
-    opened = outlet.load_model(Work(pictures=True))
+    opened = outlet.load_model(Work(reads="picture"))
     assert isinstance(opened, PictureModel)
     outlet.run("reading pictures", pictures, opened, paths, request.index_base)

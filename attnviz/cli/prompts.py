@@ -130,7 +130,7 @@ def patch(
     if pictures.image:
         pictures.refuse(request)
         pairs = picture_pair(request.clean, request.corrupt, pictures.image)
-        work = Work(picture_texts=True)
+        work = Work(reads="picture and text")
     else:
         pairs = read_pairs(
             request.clean, request.corrupt, request.pairs, request.second, chat=request.chat

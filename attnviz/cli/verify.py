@@ -52,10 +52,9 @@ def verify(
     output: shared.Output,
 ) -> None:
     """Check attention against reference implementations."""
-
     name = model.model
     if name is None:
-        if text.text is not None or text.file is not None:
+        if text.is_given:
             raise UsageError(
                 "a text is for a model to read: add --model tiny, or leave the text out"
             )
@@ -71,13 +70,10 @@ def verify(
             ask_for(loading.threads)
             report = question.verify_own(request, loading.dtype, advance=advance)
     else:
-        from attnviz.texts import read_text
-
         request.refuse_own_options(name)
         options = shared.load_options(name, loading, model.seed)
         outlet = Outlet.open(output)
-        given = text.text is not None or text.file is not None
-        read = read_text(text.text, text.file, "verify") if given else None
+        read = text.read("verify")
         with outlet.opened(name, replace(options, backend="torch")) as loaded:
             from attnviz.learn.verify.loaded import verify_model  # imports torch
 
@@ -134,7 +130,7 @@ def scaling(
     outlet = Outlet.open(output)
     if source.from_model:
         options = shared.load_options(source.model, loading, request.seed, own)
-        if text.text is not None or text.file is not None:
+        if text.is_given:
             read = read_texts(text.text, text.file, None)
         model = outlet.load(source.model, replace(options, work=question.work(read, request)))
     outlet.run("softmax of the scores", question.scaling, model, read, request, long=False)

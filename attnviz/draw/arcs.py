@@ -19,7 +19,7 @@ from attnviz.draw.coloured_text import TextPiece, pieces_of
 from attnviz.draw.document import LEAST_ARC, STRONG_ARC, Arc, Arcs, Map
 from attnviz.draw.drawing import Drawing, Item, Label, Stroke, Tip
 from attnviz.draw.labels import width, word_label
-from attnviz.draw.prose import spelled_parts, wrapped
+from attnviz.draw.prose import words_lines
 from attnviz.draw.provenance import share
 from attnviz.draw.theme import Theme
 from attnviz.records import Tokens
@@ -71,11 +71,11 @@ def arcs_lines(part: Arcs) -> int:
 
 def arcs_block(part: Arcs, theme: Theme, max_width: int) -> Block:
     """Return the arcs above the text, or as a list of words if the text is too long for a line."""
-    title = wrapped(spelled_parts(part.title, theme), max_width, theme)
+    title = words_lines(part.title, theme, max_width)
     pieces = _pieces(part.tokens, theme)
     if sum(piece.width for piece in pieces) > max_width:
-        words = spelled_parts([(arc, False) for arc in arc_words(part)], theme)
-        return Block((*title, *wrapped(words, max_width, theme)), max_width)
+        words = words_lines([(arc, False) for arc in arc_words(part)], theme, max_width)
+        return Block((*title, *words), max_width)
     levels = part.lines - len(title) - 3 if part.lines else 0
     spans = _levelled(part.arcs, _columns(pieces, part.tokens), levels)
     text: Line = [segment for piece in pieces for segment in text_line(piece.gap + piece.label)]

@@ -1,4 +1,4 @@
-"""Writes a drawing as a PNG picture or a PDF page with matplotlib; it looks like the SVG."""
+"""Draws with matplotlib: a drawing as a PNG picture or PDF page, a matrix on a user's axes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 import importlib
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import ModuleType
@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 
 from attnviz.draw.drawing import Cells, Drawing, Filled, Image, Item, Label, Stroke, Style
 from attnviz.draw.labels import visible
-from attnviz.draw.palette import contrasting, paper_table, to_hex, veils
-from attnviz.errors import UsageError
+from attnviz.draw.palette import contrasting, full_weight, paper_table, to_hex, veils
+from attnviz.errors import UnsupportedError, UsageError
+from attnviz.records import Floats
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    from matplotlib.axes import Axes as Axes
     from matplotlib.font_manager import FontEntry
 
 _BASE, _MONO_FONT = "DejaVu Sans", "DejaVu Sans Mono"  # these come with matplotlib
@@ -243,3 +244,38 @@ def _label(axes: Axes, label: Label, x: float, y: float, pen: Pen, palette: str)
     if label.style in _MONO:
         look["fontfamily"] = [_MONO_FONT, *pen.families]
     axes.text(x + label.x, y + label.y, pen.text(label.content), **look)
+
+
+_NAMES = {"viridis": "viridis", "magma": "magma", "blues": "Blues", "grey": "Greys"}
+
+
+def draw_matrix(
+    values: Floats,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    *,
+    title: str,
+    palette: str,
+    limit: float,
+    signed: bool = False,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw numbers (row, column) as coloured cells with their names, and return the axes.
+
+    palette: as of reports. limit: the number with the last colour. signed: True draws from
+        ``-limit`` in two colours. ax: the axes to draw on; a new figure's by default.
+    Raises UnsupportedError without Matplotlib.
+    """
+    try:
+        from matplotlib import pyplot
+    except ImportError as error:
+        raise UnsupportedError("plot() draws with matplotlib: pip install matplotlib") from error
+    if ax is None:
+        _, ax = pyplot.subplots()
+    colours = "RdBu_r" if signed else _NAMES[palette.partition("@")[0]]
+    limit *= 1.0 if signed else full_weight(palette)
+    ax.imshow(values, cmap=colours, vmin=-limit if signed else 0.0, vmax=limit)
+    ax.set_xticks(range(len(columns)), columns, rotation="vertical")
+    ax.set_yticks(range(len(rows)), rows)
+    ax.set_title(title)
+    return ax

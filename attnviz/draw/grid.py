@@ -31,7 +31,7 @@ from attnviz.draw.blocks import (
 from attnviz.draw.document import Cell, HeadGrid, Key, Scale
 from attnviz.draw.labels import at_blanks, fit, width
 from attnviz.draw.palette import DIVERGING, STEPS, Tint
-from attnviz.draw.prose import spelled_parts, wrapped
+from attnviz.draw.prose import words_block
 from attnviz.draw.theme import Theme, sign_glyph
 
 _LEAST = 2
@@ -114,7 +114,7 @@ def grid_block(grid: HeadGrid, theme: Theme, max_width: int) -> Block:
     cell would have less than three characters, a row is broken into several lines, each of which
     begins with the name of its first cell. Cells that do not exist stay blank.
     """
-    title = Block(tuple(wrapped(spelled_parts(grid.title, theme), max_width, theme)), max_width)
+    title = words_block(grid.title, theme, max_width)
     fits = len(grid.columns) <= max_width - names_width(grid.rows) - 3
     halved = grid.halved and theme.half_blocks and fits
     drawn = _two_a_line(grid, theme, max_width) if halved else _cells(grid, theme, max_width)

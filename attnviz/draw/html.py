@@ -17,7 +17,7 @@ from attnviz.draw.drawing import Drawing
 from attnviz.draw.figure import document_drawing, grid_legends, heading_words, part_drawings
 from attnviz.draw.map_figure import scale_figure
 from attnviz.draw.palette import on_grounds
-from attnviz.draw.picture_page import pictures_element
+from attnviz.draw.picture_figure import pictures_element
 from attnviz.draw.svg import safe, svg_document, svg_element
 from attnviz.draw.table import bar_tint
 

@@ -6,14 +6,14 @@ import math
 from collections.abc import Sequence
 
 from attnviz.draw.axes import Axes
-from attnviz.draw.blocks import Block, Line, beside, flow, stack, widest
+from attnviz.draw.blocks import Block, beside, flow, stack, widest
 from attnviz.draw.coloured_text import scale_block, text_block
-from attnviz.draw.document import Map, Maps, Words
+from attnviz.draw.document import Map, Maps
 from attnviz.draw.heatmap import heatmap, quality, values_fit
 from attnviz.draw.labels import token_labels
 from attnviz.draw.maps import MOST_LINES, fitted, pooling, small_map
 from attnviz.draw.numbers import NumberScale, counted
-from attnviz.draw.prose import spelled_parts, wrapped
+from attnviz.draw.prose import words_block, words_lines
 from attnviz.draw.theme import Theme
 
 _GAP, _SMALL_GAP = 3, 2
@@ -25,7 +25,7 @@ _TITLE_LINES = 3
 
 def maps_block(part: Maps, theme: Theme, max_width: int) -> Block:
     """Return the maps side by side or below each other, followed by a legend of their colours."""
-    title = Block(tuple(_lines(part.title, theme, max_width)), max_width)
+    title = words_block(part.title, theme, max_width)
     key = Block((), 0)
     if part.scale is not None:
         axes = [map_axes(shown, theme) for shown in part.maps if not shown.limit]
@@ -34,7 +34,7 @@ def maps_block(part: Maps, theme: Theme, max_width: int) -> Block:
     if not part.maps:
         return key
     more = f"{counted(part.hidden, 'more map')}: --full" if part.hidden else ""
-    left_out = Block(tuple(_lines([(more, "faint")], theme, max_width)) if more else (), max_width)
+    left_out = words_block([(more, "faint")], theme, max_width)
     if part.texts:
         return stack([title, _texts(part, theme, max_width), left_out, key], gap=0)
     if part.small is not None:
@@ -42,9 +42,9 @@ def maps_block(part: Maps, theme: Theme, max_width: int) -> Block:
         factors = fitted(queries, keys, lines, columns, theme).factors
         pooled = pooling(factors, part.maps[0].limit > 0)
         words = [(pooled, False)] * bool(pooled)
-        caption = Block(tuple(_lines(words, theme, max_width)), max_width)
+        caption = words_block(words, theme, max_width)
         if part.title:  # in the line of the title, for small maps fill the screen
-            title = Block(tuple(_lines([*part.title, *words], theme, max_width)), max_width)
+            title = words_block([*part.title, *words], theme, max_width)
             caption = Block((), max_width)
         small = _small(part, part.small, theme, max_width)
         return stack([title, small, caption, left_out, key], gap=0)
@@ -54,8 +54,8 @@ def maps_block(part: Maps, theme: Theme, max_width: int) -> Block:
 def _texts(part: Maps, theme: Theme, max_width: int) -> Block:
     blocks = []
     for shown in part.maps:
-        words = [*_lines(shown.words or [(shown.name, True)], theme, max_width)]
-        blocks.append(Block((*words, *_lines(shown.below, theme, max_width)), max_width))
+        words = [*words_lines(shown.words or [(shown.name, True)], theme, max_width)]
+        blocks.append(Block((*words, *words_lines(shown.below, theme, max_width)), max_width))
         blocks.append(text_block(shown, theme, max_width, part.lines))
     return stack(blocks, gap=0)
 
@@ -75,10 +75,6 @@ def map_axes(shown: Map, theme: Theme) -> Axes:
     )
 
 
-def _lines(words: Words, theme: Theme, max_width: int) -> list[Line]:
-    return wrapped(spelled_parts([word for word in words if word[0]], theme), max_width, theme)
-
-
 def _full(part: Maps, theme: Theme, max_width: int) -> Block:
     """Return maps at full size, as many in a row as fit without showing less of any of them."""
     axes = [map_axes(shown, theme) for shown in part.maps]
@@ -88,7 +84,7 @@ def _full(part: Maps, theme: Theme, max_width: int) -> Block:
     for shown, block in zip(part.maps, drawn, strict=True):
         space = max(block.width, min(wide, _LEAST_TITLE))
         words = shown.words or [(shown.name, True)]
-        titles.append([*_lines(words, theme, space), *_lines(shown.below, theme, space)])
+        titles.append([*words_lines(words, theme, space), *words_lines(shown.below, theme, space)])
     tallest = max(map(len, titles))
     blocks = []
     for title, block in zip(titles, drawn, strict=True):
@@ -146,8 +142,8 @@ def _small(part: Maps, size: tuple[int, int], theme: Theme, max_width: int) -> B
     blocks = []
     for map_ in shown:
         drawn = small_map(map_.weights, lines, columns, map_.causal, theme, map_.limit)
-        name = _lines(map_.words or [(map_.name, True)], theme, columns)
-        caption = _lines(map_.below, theme, columns)
+        name = words_lines(map_.words or [(map_.name, True)], theme, columns)
+        caption = words_lines(map_.below, theme, columns)
         blocks.append(Block((*name, *drawn.lines, *caption), max(drawn.width, columns)))
     rows = [blocks[start : start + across] for start in range(0, len(blocks), across)]
     return stack(beside(row, _SMALL_GAP) for row in rows)

@@ -8,7 +8,7 @@ can be written, the weights are drawn alone.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import groupby
 from math import ceil
 
@@ -23,10 +23,12 @@ from attnviz.draw.coloured_text import scale_block
 from attnviz.draw.document import Picture, Pictures, Words
 from attnviz.draw.numbers import counted
 from attnviz.draw.palette import STEPS, accent_colour, veils
-from attnviz.draw.pixels import resampled
-from attnviz.draw.prose import spelled_parts, wrapped
+from attnviz.draw.prose import words_block, words_lines
 from attnviz.draw.scale import weight_steps
 from attnviz.draw.theme import Theme
+
+MARK = "picture"
+"""The key under which the style of a picture's first half blocks has its number."""
 
 _GAP = 2
 _MOST_LINES, _LEAST_LINES, _AROUND = 40, 6, 6
@@ -105,24 +107,34 @@ def _drawn(shown: Picture, theme: Theme, lines: int, columns: int) -> list[Line]
     """Return a picture in a number of lines and columns, or without colour its weights alone."""
     if not theme.half_blocks:
         return _glyphs(shown, theme, lines, columns)
-    colours = resampled(shown.pixels, 2 * lines, columns)
-    if shown.weights is not None:
-        weights = sampled(shown, shown.weights, 2 * lines, columns)
-        steps, inside = picture_steps(shown, weights), weights >= shown.contour
-        veil = np.array(veils(theme.palette))[steps]  # −1 has the last one
-        colours = colours * (1 - veil[..., 3:]) + veil[..., :3] * veil[..., 3:]
-        if columns >= _OUTLINED * _patches_across(shown):
-            colours[np.logical_or.reduce(_neighbours(inside)) & ~inside] = _LINE
-        elif inside.any():
-            colours[~inside] *= _OUTSIDE
-        colours[_marked(shown, 2 * lines, columns)] = accent_colour(theme.palette)
+    colours = blended(shown, theme, 2 * lines, columns)
     parts = _coarse(colours)[..., None] if theme.coarse else np.rint(colours).astype(int)
     pairs = parts.reshape(lines, 2, columns, -1).swapaxes(1, 2).reshape(lines, columns, -1)
     drawn = []
     for line in pairs.tolist():
         runs = [(len([*alike]), pair) for pair, alike in groupby(line)]
         drawn.append([Segment("▀" * times, _style(*pair)) for times, pair in runs])
+    if theme.pictures is not None:
+        theme.pictures.append((partial(blended, shown, theme), lines, columns))
+        first, mark = drawn[0][0], Style(meta={MARK: len(theme.pictures) - 1})
+        drawn[0][0] = Segment(first.text, (first.style or mark) + mark)
     return drawn
+
+
+def blended(shown: Picture, theme: Theme, high: int, wide: int) -> NDArray[np.float64]:
+    """Return the pixels (high, wide, 3) of a picture with its weights and its contour on it."""
+    colours = resampled(shown.pixels, high, wide)
+    if shown.weights is not None:
+        weights = sampled(shown, shown.weights, high, wide)
+        steps, inside = picture_steps(shown, weights), weights >= shown.contour
+        veil = np.array(veils(theme.palette))[steps]  # −1 has the last one
+        colours = colours * (1 - veil[..., 3:]) + veil[..., :3] * veil[..., 3:]
+        if wide >= _OUTLINED * _patches_across(shown):
+            colours[np.logical_or.reduce(_neighbours(inside)) & ~inside] = _LINE
+        elif inside.any():
+            colours[~inside] *= _OUTSIDE
+        colours[_marked(shown, high, wide)] = accent_colour(theme.palette)
+    return colours
 
 
 def _coarse(colours: NDArray[np.float64]) -> NDArray[np.intp]:
@@ -239,9 +251,9 @@ def pictures_block(part: Pictures, theme: Theme, max_width: int) -> Block:
         body = stack([beside(row, _GAP) for row in rows])
     else:
         body = flow(drawn, max_width, _GAP)
-    above = Block(tuple(_lines(part.title, theme, max_width)), max_width)
+    above = words_block(part.title, theme, max_width)
     remarks: Words = [(words, "faint") for words in below]
-    rest = Block(tuple(_lines(remarks, theme, max_width)), max_width)
+    rest = words_block(remarks, theme, max_width)
     return stack([above, body, rest, key], gap=0)
 
 
@@ -250,12 +262,9 @@ def _titled(
 ) -> tuple[list[Line], Block]:
     """Return the lines of a picture's words, and the picture with the remark below it."""
     space = max(size[1], min(room, _TITLE))
-    remark = _lines(shown.below, theme, space)
-    return _lines(shown.words, theme, space), Block((*_drawn(shown, theme, *size), *remark), space)
-
-
-def _lines(words: Words, theme: Theme, max_width: int) -> list[Line]:
-    return wrapped(spelled_parts([word for word in words if word[0]], theme), max_width, theme)
+    remark = words_lines(shown.below, theme, space)
+    title = words_lines(shown.words, theme, space)
+    return title, Block((*_drawn(shown, theme, *size), *remark), space)
 
 
 def shortened(part: Pictures, theme: Theme, max_width: int, over: int) -> Pictures:
@@ -274,3 +283,49 @@ def shortened(part: Pictures, theme: Theme, max_width: int, over: int) -> Pictur
         fewer = len(pictures) - ceil(len(pictures) / 8) if part.small else 0
     left_out = part.hidden + len(pictures) - fewer
     return part._replace(pictures=pictures[:fewer], hidden=left_out) if fewer else part
+
+
+# The picture itself, which other outlets draw too: its size, and fewer pixels of it -------------
+
+SIDES, SMALL = (420.0, 360.0), (132.0, 120.0)
+"""The most pixels of a picture's width and height in a figure, and those of a small one."""
+
+_FINEST = 1.5
+"""The most pixels of the picture in a pixel of the figure: more would only make files large."""
+
+
+def picture_size(pixels: NDArray[np.uint8], *, small: bool = False) -> tuple[int, int]:
+    """Return the width and the height of a picture in a figure, in whole pixels."""
+    high, wide = pixels.shape[:2]
+    most = SMALL if small else SIDES
+    scale = min(most[0] / wide, most[1] / high)
+    return max(round(wide * scale), 1), max(round(high * scale), 1)
+
+
+def drawn_pixels(pixels: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
+    """Return the pixels of a picture, fewer if the figure of this size can show fewer."""
+    columns, rows = (max(round(side * _FINEST), 1) for side in size)
+    if rows >= pixels.shape[0]:
+        return pixels
+    return np.rint(resampled(pixels, rows, columns)).astype(np.uint8)
+
+
+def resampled(pixels: NDArray[np.uint8], rows: int, columns: int) -> NDArray[np.float64]:
+    """Return a picture (rows, columns, 3) whose pixels are the means of the areas that they cover.
+
+    pixels: (height, width, 3), of any size, from 0 to 255.
+    """
+    down, across = _shares(pixels.shape[0], rows), _shares(pixels.shape[1], columns)
+    mixed = np.tensordot(down, pixels.astype(np.float64), 1)
+    return np.asarray(np.moveaxis(np.tensordot(across, mixed, (1, 1)), 0, 1))
+
+
+def _shares(size: int, cells: int) -> NDArray[np.float64]:
+    """Return (cell, pixel) the share of each pixel of an axis in each of the cells that replace it.
+
+    size, cells: how many pixels and cells the axis has.
+    """
+    ends = np.arange(1, cells + 1)[:, None] * (size / cells)
+    pixels = np.arange(size)[None, :]
+    common = np.minimum(ends, pixels + 1) - np.maximum(ends - size / cells, pixels)
+    return np.asarray(np.maximum(common, 0.0) * (cells / size))

@@ -1,10 +1,12 @@
-"""Draws a picture with the weights of its patches as a figure: pixels, cells, and a contour."""
+"""Draws pictures with the weights of their patches as figures, and as elements of a page."""
 
 from __future__ import annotations
 
 import textwrap
+import zlib
 from collections import defaultdict
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +14,10 @@ from numpy.typing import NDArray
 from attnviz.draw.document import Picture, Pictures, Words
 from attnviz.draw.drawing import Cells, Drawing, Image, Item, Label, Stroke, Style, Tip, flow
 from attnviz.draw.labels import visible
-from attnviz.draw.picture import picture_steps
-from attnviz.draw.pixels import SMALL, drawn_pixels, picture_size
+from attnviz.draw.map_figure import scale_figure
+from attnviz.draw.picture import SMALL, drawn_pixels, picture_size, picture_steps
+from attnviz.draw.svg import data_uri, picture_png, safe, svg_element
+from attnviz.records import Tokens
 
 _LETTER, _LINE = 6.6, 16.0
 _LEAST_WORDS, _ROOM, _GAP = 172.0, 1000.0, 14.0
@@ -120,3 +124,63 @@ def outlines(mask: NDArray[np.bool_]) -> Iterator[list[tuple[int, int]]]:
 
 def _bends(before: tuple[int, int], after: tuple[int, int]) -> bool:
     return before[0] != after[0] and before[1] != after[1]
+
+
+_SHOWN = (("100", "strong"), ("50", "faint"), ("0", "hidden"))
+"""How strongly weights are drawn: the values that ``document.css`` knows, and their names."""
+
+
+def pictures_element(part: Pictures, palette: str) -> Iterator[str]:
+    """Yield pictures that are not small with their words, and a choice how weights are drawn."""
+    if part.scale is not None:
+        scale = svg_element(scale_figure(part.scale), palette)
+        yield f'<div class="scroll" tabindex="0">{scale}</div>'
+    yield '<div class="pictures">'
+    if any(shown.weights is not None for shown in part.pictures):
+        words = "".join(shown.alternative for shown in part.pictures) + str(part.title)
+        name = f"veil-{zlib.crc32(words.encode('utf-8', 'replace')):x}"
+        yield "<fieldset><legend>Weights</legend>"
+        for value, said in _SHOWN:
+            checked = ' checked="checked"' * (value == _SHOWN[0][0])
+            field = f'<input type="radio" name="{name}" value="{value}"{checked}/>'
+            yield f"<label>{field} {said}</label>"
+        yield "</fieldset>"
+    yield '<div class="maps">'
+    for shown in part.pictures:
+        yield from _figure(shown, palette)
+    yield "</div></div>"
+
+
+def _figure(shown: Picture, palette: str) -> Iterator[str]:
+    wide, high = size = picture_size(shown.pixels)
+    address = data_uri(picture_png(drawn_pixels(shown.pixels, size)))
+    sides = f'width="{wide}" height="{high}"'
+    yield f'<figure style="width:{max(wide, 180)}px"><div class="picture">'
+    yield f'<img alt="{safe(shown.alternative)}" src="{address}" {sides}/>'
+    if shown.weights is not None:
+        above = Drawing("weights", wide, high, tuple(overlay(shown, size, tips=True)))
+        yield f'<div aria-hidden="true">{svg_element(above, palette)}</div>'
+    title, *remarks = shown.words or [("", False)]
+    rest = safe(" · ".join(text for text, _ in remarks))
+    below = safe(" · ".join(text for text, _ in shown.below))
+    lines = filter(None, (f"<b>{safe(title[0])}</b>" * bool(title[0]), rest, below))
+    yield f"</div><figcaption>{'<br/>'.join(lines)}</figcaption></figure>"
+
+
+def picture_panes(tokens: Tokens) -> list[dict[str, Any]]:
+    """Return the pictures of the keys as an interactive page has them, one for each grid."""
+    layout, panes = tokens.layout, list[dict[str, Any]]()
+    if layout is None or not layout.pictures:
+        return panes
+    for grid in layout.grids:
+        whole = layout.pictures[grid.picture]
+        pixels = drawn_pixels(whole, size := picture_size(whole))
+        box = [round(float(side), 6) for side in grid.box]
+        about = {
+            "name": visible(grid.name),
+            "rows": grid.rows,
+            "columns": grid.columns,
+            "wide": size[0],
+        }
+        panes.append({**about, "box": box, "image": data_uri(picture_png(pixels))})
+    return panes

@@ -25,7 +25,7 @@ from attnviz.draw.document import Curve, Histogram, Plot
 from attnviz.draw.labels import at_blanks, width
 from attnviz.draw.numbers import percent, round_ticks, short_number
 from attnviz.draw.palette import SERIES_SIGNS, series_tint
-from attnviz.draw.prose import spelled_parts, wrapped
+from attnviz.draw.prose import words_lines
 from attnviz.draw.theme import Theme
 
 Points = Sequence[tuple[float, float]]
@@ -146,15 +146,11 @@ _BETWEEN_SIGNS = 9
 def plot_block(plot: Plot, theme: Theme, max_width: int) -> Block:
     """Draw the curves of a plot, each in its own hue and sign; later ones cover earlier ones."""
     curves, rows = plot.curves, plot.rows
-    values = [value for curve in curves for _, value in curve.points]
-    values += [level.value for level in plot.levels]
-    end = max([place for curve in curves for place, _ in curve.points], default=0.0) or 1.0
-    ends = plot.ends or (0.0, end)
-    low, high = value_range(values)
-    ticks, digits = round_ticks(low, high)
+    ends, up = axis_ends(plot)
+    ticks, digits = round_ticks(*up)
     labels = [f"{tick:.{digits}f}" for tick in ticks]
     gutter = max(map(len, labels)) + 2
-    canvas = Canvas(max(min(max_width - gutter, _WIDEST), _LEAST), rows, ends, (low, high))
+    canvas = Canvas(max(min(max_width - gutter, _WIDEST), _LEAST), rows, ends, up)
     for mark in plot.marks:
         for row in range(rows):
             canvas.put(canvas.column(mark.at), row, _signs(theme)[0], DIM)
@@ -171,7 +167,7 @@ def plot_block(plot: Plot, theme: Theme, max_width: int) -> Block:
     lines = [[Segment(number, DIM), *line] for number, line in drawn]
     named, unit = plot.ends is not None, theme.spell(plot.across)
     lines.append([Segment(_axis_numbers(canvas, ends, named, unit, gutter, max_width), DIM)])
-    head = wrapped(spelled_parts(plot.title, theme), max_width, theme)
+    head = words_lines(plot.title, theme, max_width)
     legend = _legend(plot, pens, theme, max_width)
     return trimmed(Block((*head, *lines, *legend), max_width))
 
@@ -224,16 +220,20 @@ class _Pen:
             canvas.put(column, canvas.row(value), self.sign, self.style)
 
 
-def value_range(values: Sequence[float]) -> tuple[float, float]:
-    """Return the ends of the vertical axis for these values.
+def axis_ends(plot: Plot) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Return the ends of the horizontal axis of curves, left first, and of the vertical one.
 
-    The ends lie far enough apart that noise does not fill the axis.
+    Those of the vertical axis lie far enough apart that noise does not fill it.
     """
+    points = [point for curve in plot.curves for point in curve.points]
+    end = max([place for place, _ in points], default=0.0) or 1.0
+    values = [*(value for _, value in points), *(level.value for level in plot.levels)]
     known = [value for value in values if math.isfinite(value)] or [0.0]
     low, high = min(known), max(known)
     lack = max(1e-3 * abs(high) - (high - low), 0.0)
     margin = 0.02 * (high - low)
-    return low - lack / 2 - margin, high + (lack or 1e-9) / 2 + margin
+    up = low - lack / 2 - margin, high + (lack or 1e-9) / 2 + margin
+    return plot.ends or (0.0, end), up
 
 
 def _signs(theme: Theme) -> str:

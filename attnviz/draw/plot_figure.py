@@ -9,7 +9,7 @@ from attnviz.draw.drawing import Anchor, Drawing, Item, Label, Stroke, Tip, flow
 from attnviz.draw.labels import width
 from attnviz.draw.numbers import percent, round_ticks, short_number
 from attnviz.draw.palette import SERIES_SIGNS, paper_table, series_tint, to_hex
-from attnviz.draw.plot import value_range
+from attnviz.draw.plot import axis_ends
 
 _LEVEL_INK = "#8a94a3"
 _LEFT, _TOP = 62.0, 10.0
@@ -33,10 +33,7 @@ def plot_figure(plot: Plot) -> Drawing:
     name = plot.title[0][0] if plot.title else "plot"
     if plot.histograms:
         return flow(name, map(_histogram, plot.histograms), _ROOM, _APART)
-    values = [value for curve in plot.curves for _, value in curve.points]
-    low, high = value_range([*values, *(level.value for level in plot.levels)])
-    end = max([place for curve in plot.curves for place, _ in curve.points], default=0.0) or 1.0
-    axes = _Axes(plot.ends or (0.0, end), (low, high))
+    axes = _Axes(*axis_ends(plot))
     alone = sum(not curve.marked for curve in plot.curves) == 1
     pens = []
     for place in range(len(plot.curves)):

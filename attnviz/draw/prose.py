@@ -60,6 +60,16 @@ def wrapped(parts: Words, max_width: int, theme: Theme) -> list[Line]:
     return lines
 
 
+def words_lines(words: Words, theme: Theme, max_width: int) -> list[Line]:
+    """Return lines with attnviz's own words, as the console can show them, joined by dots."""
+    return wrapped(spelled_parts([part for part in words if part[0]], theme), max_width, theme)
+
+
+def words_block(words: Words, theme: Theme, max_width: int) -> Block:
+    """Return the lines of ``words_lines`` as a block, which is empty without words."""
+    return Block(tuple(words_lines(words, theme, max_width)), max_width)
+
+
 def one_line(parts: Words, theme: Theme, max_width: int) -> Line:
     """Return a line with as many parts (text, tone) as fit; only the first one may be cut."""
     line: Line = []

@@ -205,3 +205,8 @@ def report_files(
         **document_files(document, palette, slide),
         **getattr(report, "arrays", dict)(),
     }
+
+
+def fields_of(record: object, names: Sequence[str]) -> dict[str, Any]:
+    """Return the values of some fields of a record by name, in this order."""
+    return {name: getattr(record, name) for name in names}

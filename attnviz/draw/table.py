@@ -15,7 +15,7 @@ from attnviz.draw.blocks import DIM, Block, Line, stack
 from attnviz.draw.document import Row, Table, Tint, Tone
 from attnviz.draw.labels import at_blanks, cut, width
 from attnviz.draw.palette import DIVERGING
-from attnviz.draw.prose import spelled_parts, wrapped
+from attnviz.draw.prose import words_block
 from attnviz.draw.theme import Theme
 
 _INDENT = "  "
@@ -40,7 +40,7 @@ def bar_tint(row: Row, table: Table) -> Tint:
 
 def table_block(table: Table, theme: Theme, max_width: int) -> Block:
     """Return the table under its title, with columns left out if it is wider than ``max_width``."""
-    title = Block(tuple(wrapped(spelled_parts(table.title, theme), max_width, theme)), max_width)
+    title = words_block(table.title, theme, max_width)
     table = _spelled(table, theme)
     widths = _widths(table, max_width)
     places = _kept(table, widths, max_width)

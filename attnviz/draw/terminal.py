@@ -26,7 +26,14 @@ from attnviz.draw.frames import GAP, LEAST_COLUMNS, SIDES, Panel, framed_column,
 from attnviz.draw.grid import full_width, grid_block
 from attnviz.draw.labels import at_blanks, cut, fit, short_name, visible, width
 from attnviz.draw.plot import histogram_blocks, plot_block
-from attnviz.draw.prose import paragraph, quoted_line, said_about, spelled_parts, wrapped
+from attnviz.draw.prose import (
+    paragraph,
+    quoted_line,
+    said_about,
+    spelled_parts,
+    words_block,
+    words_lines,
+)
 from attnviz.draw.table import table_block
 from attnviz.draw.theme import Theme
 
@@ -602,9 +609,9 @@ def part_block(part: doc.Part | doc.Group, theme: Theme, max_width: int) -> Bloc
 
             return arcs_block(part, theme, max_width)
         case doc.Plot(histograms=[_, *_]):
-            lines = wrapped(spelled_parts(part.title, theme), max_width, theme)
+            title = words_block(part.title, theme, max_width)
             bars = histogram_blocks(part.histograms, theme, max_width, part.rows)
-            return stack([Block(tuple(lines), max_width), bars], gap=0)
+            return stack([title, bars], gap=0)
         case doc.Plot():
             return plot_block(part, theme, max_width)
 
@@ -612,7 +619,7 @@ def part_block(part: doc.Part | doc.Group, theme: Theme, max_width: int) -> Bloc
 def _facts(part: doc.Facts, theme: Theme, max_width: int) -> Block:
     words: doc.Words = [(text, tone or part.tone) for text, tone in part.words]
     inner = max(max_width - part.lead, 1)
-    lines: list[Line] = wrapped(spelled_parts(words, theme), inner, theme)
+    lines = words_lines(words, theme, inner)
     if part.lead:
         name = fit(theme.spell(part.name), part.lead, theme.ellipsis)
         leads = [name, *[" " * part.lead] * (len(lines) - 1)]

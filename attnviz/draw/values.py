@@ -54,11 +54,6 @@ def json_values(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def fields_of(record: object, names: Sequence[str]) -> dict[str, Any]:
-    """Return the values of some fields of a record by name, in this order."""
-    return {name: getattr(record, name) for name in names}
-
-
 def npz_file(**arrays: Any) -> Callable[[BinaryIO], None]:
     """Return a function that writes a NumPy archive of these arrays to a stream."""
     named = {name.replace(" ", "_"): np.asarray(array) for name, array in arrays.items()}

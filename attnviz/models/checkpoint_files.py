@@ -220,10 +220,7 @@ def _header_length(stream: BinaryIO) -> int:
 
 
 def read_config(name: str, directory: Path) -> dict[str, Any]:
-    """Return the fields of a checkpoint's config.json, in the types that every reader expects.
-
-    Raises LoadError if there is none, or if a field has another type or an absurd value.
-    """
+    """Return the fields of config.json; LoadError for none, or one of an absurd type or value."""
     path = directory / "config.json"
     if not path.is_file():
         named = filter(Path.is_file, sorted(directory.glob("*.gguf")))

@@ -96,10 +96,7 @@ def find_checkpoint(
 
 
 def find_config(name: str, *, revision: str | None = None, offline: bool = False) -> Snapshot:
-    """Return the directory with a hub id's config.json, and what quantises it beside that.
-
-    Errors as ``find_checkpoint``.
-    """
+    """Return the directory of a hub id's config.json, and what quantises it beside that."""
     cached = _cached(name, revision)
     if cached is not None:
         return cached

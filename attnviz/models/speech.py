@@ -25,14 +25,13 @@ from torch import Tensor, nn
 from transformers import GenerationMixin, WhisperFeatureExtractor
 
 from attnviz.errors import LoadError, UnsupportedError, UsageError
-from attnviz.models.attention_interface import PreTrainedModel, unobserved
+from attnviz.models.attention_interface import unobserved
 from attnviz.models.pieces import check_limit
 from attnviz.models.prepare import described
 from attnviz.models.split import device_of
 from attnviz.models.third_party import third_party, tokenizing
 from attnviz.models.transformers_model import TransformersModel
-from attnviz.models.vision import own_copy
-from attnviz.models.whole import unwrapped
+from attnviz.models.vision import handed, own_copy
 from attnviz.reading import read_bytes
 from attnviz.records import Kind, Tokens
 
@@ -383,13 +382,7 @@ def handed_speech(model: Any, processor: Any) -> SpeechModel:
 
     processor: a ``WhisperProcessor``, or a tokenizer alone. Raises UsageError for another object.
     """
-    model = unwrapped(model)
-    if not isinstance(model, PreTrainedModel):
-        raise UsageError(
-            "expected the name of a speech model or a loaded transformers model, got "
-            f"{type(model).__name__}"
-        )
-    name = str(model.name_or_path or "").rpartition("/")[2] or type(model).__name__
+    model, name = handed(model, processor, "speech")
     require_speech(name, model.config)
     tokenizer = getattr(processor, "tokenizer", processor)
     extractor = getattr(processor, "feature_extractor", None) or plain_extractor(model.config)

@@ -14,9 +14,8 @@ from attnviz.draw import picture
 from attnviz.draw.html import document_html, plain_parts
 from attnviz.draw.markdown import part_markdown
 from attnviz.draw.palette import DEFAULT, accent_colour, colour_table, veils
-from attnviz.draw.picture import pictures_block, sampled
+from attnviz.draw.picture import pictures_block, resampled, sampled
 from attnviz.draw.picture_figure import outlines
-from attnviz.draw.pixels import resampled
 from attnviz.draw.svg import picture_png
 from attnviz.draw.terminal import first_screen, part_block
 from attnviz.draw.theme import Theme

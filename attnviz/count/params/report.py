@@ -21,8 +21,7 @@ from attnviz.count.params.cost import BuiltCount, CostReport
 from attnviz.count.params.parts import Case, PartLine, part_lines
 from attnviz.count.params.request import ParamsRequest
 from attnviz.count.params.specs import ExpertsSpec, FeedForwardSpec, ModelSpec, shares_of, total
-from attnviz.draw.report import Report
-from attnviz.draw.values import fields_of
+from attnviz.draw.report import Report, fields_of
 
 if TYPE_CHECKING:  # the options of the program need no drawing, most runs name no card
     from _typeshed import SupportsWrite

@@ -22,7 +22,7 @@ from attnviz.draw import document as doc
 from attnviz.draw.maps import cell_steps
 from attnviz.draw.page.data import Page, PageCapture, page_data
 from attnviz.draw.palette import DIVERGING
-from attnviz.draw.picture_page import picture_panes
+from attnviz.draw.picture_figure import picture_panes
 from attnviz.draw.provenance import share
 from attnviz.draw.svg import png_uri, safe
 from attnviz.draw.terminal import page_reading

@@ -195,10 +195,7 @@ class TorchAttributor(Attributor):
             raise not_its_own(model.root, str(error)) from error
 
     def place_in(self, given: Input, position: int | None) -> int:
-        """Return the position from 0; raise UsageError if the model predicts no token there.
-
-        given: the text. position: as typed, negative from the end; None for the default.
-        """
+        """Return the position from 0; raise UsageError if the model predicts no token there."""
         read, mask = given.predicted.ids, self.model.mask_id
         if self.labels:
             return place_of_label(self.model, given, position)

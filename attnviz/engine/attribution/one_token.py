@@ -108,10 +108,7 @@ def one_token_writes(
 def _logits(
     model: Model, tokens: Sequence[int], heads: Collection[HeadKey]
 ) -> Iterator[tuple[HeadKey, Sequence[int], Array]]:
-    """Yield (head, token ids of a batch, logits) for each batch of texts of one token and head.
-
-    The logits (token, vocab) are what the head alone adds, with the scales of the norms fixed.
-    """
+    """Yield (head, token ids, logits (token, vocab) that it alone adds) by batch of texts."""
     backend, given = backend_of(model), Input.of_ids(tokens[:1])
     if isinstance(backend, NumpyBackend):
         from attnviz.engine.attribution.on_numpy import numpy_one_token_logits

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from attnviz.draw.report import Report
-from attnviz.draw.values import fields_of, model_facts
+from attnviz.draw.report import Report, fields_of
+from attnviz.draw.values import model_facts
 from attnviz.records import ModelInfo
 
 

@@ -229,7 +229,6 @@ def read_baseline(path: Path, now: Baseline) -> Baseline:
 
 
 def _read(data: dict[str, Any], now: Baseline) -> Baseline:
-    """Return the saved baseline from the parsed JSON of its file."""
     model = data["model"]
     name, dtype = typed(model["name"], str), typed(model["dtype"], str)
     revision = optional(model["revision"], str)

@@ -71,7 +71,6 @@ def document(report: DiffReport) -> doc.Document:
 
 
 def _hints(report: DiffReport) -> list[str]:
-    """Return the options to try next on the command line."""
     hints = []
     if report.source.endswith("built-in texts"):
         hints.append("--texts FILE: your data")

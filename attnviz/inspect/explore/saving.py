@@ -14,8 +14,7 @@ import numpy as np
 from attnviz.draw import document as doc
 from attnviz.draw.files import check_path, save, text_file
 from attnviz.draw.labels import cut, visible
-from attnviz.draw.page.data import Page
-from attnviz.draw.page.difference import LARGEST_CHANGE, largest_changes, with_difference
+from attnviz.draw.page.data import LARGEST_CHANGE, Page, largest_changes, with_difference
 from attnviz.draw.report import EVERY, report_files
 from attnviz.draw.terminal import terminal_block
 from attnviz.draw.theme import Theme

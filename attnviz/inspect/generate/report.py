@@ -11,8 +11,8 @@ import numpy as np
 
 from attnviz.draw.files import Writer, text_file
 from attnviz.draw.regions import region_facts, share_facts
-from attnviz.draw.report import Report
-from attnviz.draw.values import fields_of, known_label_facts
+from attnviz.draw.report import Report, fields_of
+from attnviz.draw.values import known_label_facts
 from attnviz.engine.generation import Step
 from attnviz.engine.head_run import Head
 from attnviz.inspect.generate.run import WrittenRun, rounded, run_facts, step_facts, write_run_lines

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.values import fields_of, json_values, model_facts, model_of
+from attnviz.draw.report import fields_of
+from attnviz.draw.values import json_values, model_facts, model_of
 from attnviz.engine.generation import Sampling, Step, written
 from attnviz.engine.head_run import Head
 from attnviz.engine.known_labels import head_list, labels_of

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from attnviz.count.params.head_cost import HeadCost
 from attnviz.draw.labels import cut, token_label, word_label
-from attnviz.draw.report import Report
+from attnviz.draw.report import Report, fields_of
 from attnviz.draw.signed import Place
-from attnviz.draw.values import fields_of, json_values, model_facts, shortest, token_facts
+from attnviz.draw.values import json_values, model_facts, shortest, token_facts
 from attnviz.engine.attribution.one_token import OneTokenWrites
 from attnviz.inspect.heads.report import HeadsReport
 from attnviz.inspect.interventions.ablate.report import AblationReport, Effect, effect_entry

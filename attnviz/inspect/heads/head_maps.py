@@ -47,8 +47,8 @@ from attnviz.records import (
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
+    from attnviz.draw.drawing_plot import Axes
     from attnviz.draw.files import Writer
-    from attnviz.draw.matplotlib_axes import Axes
 
 _NAMED = 4
 

@@ -427,7 +427,6 @@ def _grid(run: HeadsRecord, room: int, lines: int) -> doc.HeadGrid:
 
 
 def _overview_title(run: HeadsRecord, shaded: bool) -> doc.Words:
-    """Return the title over the grid of all heads."""
     source, *words = overview_words(run)
     shade = [doc.SHADE] * (shaded and any(entry.label.is_finding for entry in run.heads))
     return [("labels", True), *((word, False) for word in (source, *shade, *words))]

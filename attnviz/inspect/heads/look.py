@@ -11,15 +11,17 @@ import numpy as np
 
 from attnviz.draw.labels import visible
 from attnviz.draw.page.data import (
+    LARGEST_CHANGE,
     Look,
     Page,
     PageCapture,
     PageHead,
     PageMeasure,
     QueryKey,
+    largest_changes,
     page_label,
+    with_difference,
 )
-from attnviz.draw.page.difference import LARGEST_CHANGE, largest_changes, with_difference
 from attnviz.draw.provenance import share
 from attnviz.draw.regions import clearest
 from attnviz.inspect.heads.layout import distinctive

@@ -51,8 +51,8 @@ from attnviz.records import (
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
+    from attnviz.draw.drawing_plot import Axes
     from attnviz.draw.files import Writer
-    from attnviz.draw.matplotlib_axes import Axes
 
 NOTABLE = 3
 """The most heads that are shown as full maps."""
@@ -267,8 +267,8 @@ def plot_head(
     head: None if the report has one head only. limit: the weight with the last colour. ax: None
         makes a new figure. Raises UsageError if not one head is named.
     """
+    from attnviz.draw.drawing_plot import draw_matrix
     from attnviz.draw.labels import visible
-    from attnviz.draw.matplotlib_axes import draw_matrix
 
     place, record = one_head(report, "*" if head is None else head), report.record
     rows, columns = (

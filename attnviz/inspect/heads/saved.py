@@ -214,7 +214,6 @@ def _comparison(facts: dict[str, Any], arrays: Arrays) -> HeadsReport:
 def _report(
     facts: Mapping[str, Any], entries: Sequence[Mapping[str, Any]], weights: Floats, *, first: bool
 ) -> HeadsRecord:
-    """Return the report of one run from a file."""
     kind: Kind = one_of(facts["kind"], get_args(Kind))
     score: Score | None = one_of(facts["score"], (None, *get_args(Score)))
     info = replace(model_of(facts["model"]), score=score)
@@ -400,7 +399,6 @@ def _weights(
 
 
 def _captured(facts: Mapping[str, Any], arrays: Arrays, name: str) -> HeadsReport:
-    """Return the heads of a capture."""
     unknown = [visible(key) for key in facts if key not in _FACTS]
     if unknown:
         raise LoadError(f"{name}: {unknown[0]!r} is no fact of {_CAPTURE}: see attnviz docs heads")

@@ -6,15 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from attnviz.draw.report import Report
-from attnviz.draw.values import (
-    fields_of,
-    input_facts,
-    known_label_facts,
-    model_facts,
-    npz_file,
-    table_of,
-)
+from attnviz.draw.report import Report, fields_of
+from attnviz.draw.values import input_facts, known_label_facts, model_facts, npz_file, table_of
 from attnviz.engine.attribution.lens import BlockReading, HeadReading, LensReading
 from attnviz.engine.likely import START_END
 from attnviz.records import HeadKey, HeadLabel, Input, ModelInfo, Provenance

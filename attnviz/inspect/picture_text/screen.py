@@ -27,9 +27,6 @@ _MOST = 100
 _FLOOR = 0.1
 """The least weight by which relative attention is divided, in parts of the mean patch's."""
 
-_ONE_PART = 0.3
-"""The least share of a map's weight in one part of the picture that is named by its rows."""
-
 _LISTED = 20
 """The most heads in the table, those that look at the picture most."""
 
@@ -132,9 +129,7 @@ def _region(report: PictureTextReport) -> _Region | None:
         return None
     maps = [_map(report, report.without_sinks(head)) for head in heads]
     mean = np.mean(maps, axis=0)
-    where, held = largest_region(mean)
-    if held < _ONE_PART:
-        where = "several parts"
+    where, _ = largest_region(mean)
     if len(report.names) > 1:
         where += f" of picture {report.layout.grids[report.grid].picture + 1}"
     times = []

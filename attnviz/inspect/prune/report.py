@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from attnviz.draw.report import Report
-from attnviz.draw.values import fields_of, model_facts
+from attnviz.draw.report import Report, fields_of
+from attnviz.draw.values import model_facts
 from attnviz.inspect.prune.request import PruneRequest
 from attnviz.records import ModelInfo, Provenance
 

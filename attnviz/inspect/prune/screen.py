@@ -46,7 +46,6 @@ def document(report: PruneReport) -> doc.Document:
 
 
 def _hints(report: PruneReport) -> list[str]:
-    """Return the options to try next on the command line."""
     request, pruned = report.request, report.pruned
     kept_whole = pruned.form == "masked" and pruned.shrinks
     hints = {

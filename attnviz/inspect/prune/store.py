@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attnviz.draw.values import fields_of
+from attnviz.draw.report import fields_of
 from attnviz.draw.whole_file import whole_directory
 from attnviz.engine.linear_map import packed_layers
 from attnviz.engine.patchable import ablating, patchable_transformers

@@ -9,9 +9,9 @@ from typing import Any
 from attnviz.count.params.head_cost import counted_model
 from attnviz.count.params.report import ParamsReport
 from attnviz.draw.numbers import counted
-from attnviz.draw.report import Report
+from attnviz.draw.report import Report, fields_of
 from attnviz.draw.signed import Place
-from attnviz.draw.values import fields_of, model_facts, table_of
+from attnviz.draw.values import model_facts, table_of
 from attnviz.inspect.head.head import CARD_TEXT, Steps, every_map, head_cards, require_fit
 from attnviz.inspect.head.head import work as cards_work
 from attnviz.inspect.head.report import HeadCard

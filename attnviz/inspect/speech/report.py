@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attnviz.draw.report import Report
-from attnviz.draw.values import fields_of, model_facts, npz_file
+from attnviz.draw.report import Report, fields_of
+from attnviz.draw.values import model_facts, npz_file
 from attnviz.records import Floats, Kind, ModelInfo
 
 if TYPE_CHECKING:

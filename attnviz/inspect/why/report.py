@@ -11,15 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.report import Report
-from attnviz.draw.values import (
-    fields_of,
-    input_facts,
-    known_label_facts,
-    model_facts,
-    npz_file,
-    table_of,
-)
+from attnviz.draw.report import Report, fields_of
+from attnviz.draw.values import input_facts, known_label_facts, model_facts, npz_file, table_of
 from attnviz.engine.attribution.lens import NeuronReading
 from attnviz.engine.attribution.parts import Attribution, Part, PartKind
 from attnviz.inspect.why.inputs import InputEffects

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from attnviz.errors import UsageError
 from attnviz.options import Options, Seed, flag, option
-from attnviz.prompts.request import LogitRequest
+from attnviz.prompts.request import LogitRequest, position
 
 
 @dataclass(frozen=True)
@@ -20,12 +20,7 @@ class _Question(Options, panel="What is explained"):
         brief="Explain this token's logit (default: the top one).",
     )
     foil: str | None = option("TOKEN", "Explain logit(answer) - logit(foil) instead.", words=True)
-    position: str | None = option(
-        "WORD|INDEX",
-        "Predict after this token (default: the last; for a masked model, its mask token).",
-        words=True,
-        brief="Predict after this token (default: the last).",
-    )
+    position: str | None = position()
     controls: int | None = option(
         "N",
         "Number of control prompts, in which another token replaces every copy of the answer "

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
-from attnviz.draw.report import Report
-from attnviz.draw.values import fields_of, model_facts
+from attnviz.draw.report import Report, fields_of
+from attnviz.draw.values import model_facts
 from attnviz.records import ModelInfo, Provenance
 
 HIGH_WEIGHT = 0.9

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from attnviz.draw.report import Report
-from attnviz.draw.values import fields_of
+from attnviz.draw.report import Report, fields_of
 from attnviz.learn.train.report import CorpusFacts, CurvePoint
 
 

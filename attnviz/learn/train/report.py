@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, astuple, dataclass, fields
 from typing import Any
 
-from attnviz.draw.report import Report
-from attnviz.draw.values import fields_of, model_facts
+from attnviz.draw.report import Report, fields_of
+from attnviz.draw.values import model_facts
 from attnviz.learn.train.recipe import Recipe
 from attnviz.records import ModelInfo
 

@@ -16,8 +16,8 @@ from typing import Any, Literal
 
 from numpy.typing import NDArray
 
-from attnviz.draw.report import Report
-from attnviz.draw.values import fields_of, model_facts, table_of
+from attnviz.draw.report import Report, fields_of
+from attnviz.draw.values import model_facts, table_of
 from attnviz.errors import AttnvizError
 from attnviz.records import ModelInfo
 

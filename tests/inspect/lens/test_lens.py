@@ -144,7 +144,6 @@ def test_it_fits(redrawn, checkpoint, asked, columns, lines):
 def test_many_blocks_keep_the_entry_and_the_end(report):
     deep = with_ranks(report, *[99] * 61, *[1] * 20)
     first = deep.document().first
-    assert first is not None
     (blocks, _), *_ = (group.parts for group in first(80, 20))
     names = [row.cells[0] for row in blocks.rows]
     assert len(names) < 18

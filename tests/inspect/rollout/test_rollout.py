@@ -46,7 +46,6 @@ def rolled_out(layers):
     joined = None
     for mean in layers:
         joined = measuring.rollout_after(mean, joined)
-    assert joined is not None
     return joined
 
 

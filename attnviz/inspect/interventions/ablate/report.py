@@ -231,7 +231,7 @@ class AblationReport(Report, Provenance):
 
     def plot(self, *, ax: Any = None) -> Any:
         """Draw the effect of each head, (layer, head), with Matplotlib, and return its axes."""
-        from attnviz.draw.matplotlib_axes import draw_matrix
+        from attnviz.draw.drawing_plot import draw_matrix
 
         values = np.full((self.model.layers, self.model.heads), np.nan)
         for effect in self.effects:

@@ -95,7 +95,6 @@ def document(report: PatchReport) -> doc.Document:
 
 
 def _hints(report: PatchReport) -> list[str]:
-    """Return the options to try next on the command line."""
     single, hints = len(report.pairs) == 1, list[str]()
     if report.source.endswith("built-in pairs"):
         hints.append('"CLEAN" "CORRUPT": your own')
@@ -460,7 +459,6 @@ def _change_words(report: PatchReport) -> str:
 
 
 def _caveats(report: PatchReport) -> list[str]:
-    """Return the caveats: sentences on the limits of the numbers."""
     tried, rank = len(report.effects), report.rank_correlation
     sentences = {
         f"no shares: {report.why}; a share of so little would be noise, and the changes of the "
