@@ -112,7 +112,7 @@ class _Named(TextColumn, shared.ModelArgument):
 def report(
     named: _Named, request: ReportRequest, model: shared.ShapedModel, output: shared.Output
 ) -> None:
-    """Show what a model is: what its heads do, which ones matter, and cards for a few."""
+    """Sum up a model: what its heads do, which ones matter, and cards for a few."""
     from attnviz.inspect.report import report as question
     from attnviz.texts import read_text, read_texts
 

@@ -65,7 +65,7 @@ class _Parts(Options):
 
 @command(MERGE, "--full")
 def merge(parts: _Parts, output: shared.Output) -> None:
-    """Join the results of shards into the result of a single run."""
+    """Combine the results of shards into the result of a single run."""
     from attnviz.inspect import merge as question
 
     outlet = Outlet.open(output)
