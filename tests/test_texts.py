@@ -219,7 +219,7 @@ def test_another_column_is_chosen_and_named(tmp_path):
         ("t.json", '[{"body": "x"}]', "text", "row 1 has no text in 'text': it has body"),
         ("t.json", "[1]", None, "row 1 is neither a text nor an object"),
         ("t.json", '"x"', None, "is neither a JSON array nor JSON lines"),
-        ("t.csv", 'text\n"x\n', None, "line 2 is no CSV"),
+        ("t.csv", 'text\n"x\n', None, "line 2 is not CSV"),
         ("t.txt", "x\n", "text", "has one text per line and no columns: leave out --column"),
     ],
 )
@@ -265,7 +265,7 @@ def test_json_lines_and_csv_are_the_same(tmp_path, name, content):
         ('{"a": 0.3}\n', UsageError, "line 1: 'a' is no text"),
         ('{"b": "x"}\n', UsageError, "line 1 has no a: expected a"),
         ("a,b\nx\n", LoadError, "line 2 has 1 column, the first line names 2"),
-        ('a\n"x\n', LoadError, "line 2 is no CSV"),
+        ('a\n"x\n', LoadError, "line 2 is not CSV"),
         ("a,a\nx,y\n", LoadError, "line 1 names a column twice"),
         ("a\nx\n\xff", LoadError, "not UTF-8"),
     ],

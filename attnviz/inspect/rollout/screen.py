@@ -295,7 +295,8 @@ def _first(report: RolloutReport, kept: _Kept, columns: int, lines: int) -> Sequ
     count = len(kept.places)
     if count > _LONG or count + _CHROME > lines or count + _LABEL > columns:
         return [doc.Group([_texts(report, kept, max((lines - 2) // 2 - 1, 1))])]
-    drawn = [doc.Maps([one], values=report.values, scale=None) for one in _maps(report, kept)]
+    values = report.values or columns >= 3 * (_VALUE * count + _LABEL)
+    drawn = [doc.Maps([one], values=values, scale=None) for one in _maps(report, kept)]
     key = doc.Group([doc.Maps(())], yields=2)
     if columns >= _FRAMED:
         if columns >= 3 * (_VALUE * count + _LABEL):
