@@ -83,7 +83,7 @@ def test_heads_divide_or_are_refused(d_model, heads, kv_heads):
 LATENT = {"kv_lora": 3, "rope_dim": 2, "nope_dim": 2}
 
 
-_MISTAKES = yaml.safe_load(Path(__file__).with_name("mistakes.yaml").read_text("utf-8"))
+_MISTAKES = yaml.safe_load(Path(__file__).with_name("mistakes.yaml").read_text("utf-8"))["options"]
 
 
 @pytest.mark.parametrize(("options", "says"), _MISTAKES)
