@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from attnviz.options import (
     ChatOption,
@@ -15,17 +15,6 @@ from attnviz.options import (
     Truncation,
     option,
 )
-
-
-def position() -> Any:
-    """Return the option that names the token behind which a word is predicted."""
-    return option(
-        "WORD|INDEX",
-        "Where it is predicted: behind this token (default: the last; of a masked model at its "
-        "mask token).",
-        words=True,
-        brief="Predict after this token (default: the last).",
-    )
 
 
 @dataclass(frozen=True)

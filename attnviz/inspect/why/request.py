@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from attnviz.errors import UsageError
 from attnviz.options import Options, Seed, flag, option
-from attnviz.prompts.request import LogitRequest, position
+from attnviz.prompts.request import LogitRequest
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,13 @@ class _Question(Options, panel="What is explained"):
         brief="Explain this token's logit (default: the top one).",
     )
     foil: str | None = option("TOKEN", "Explain logit(answer) - logit(foil) instead.", words=True)
-    position: str | None = position()
+    position: str | None = option(
+        "WORD|INDEX",
+        "Where it is predicted: behind this token (default: the last; of a masked model at its "
+        "mask token).",
+        words=True,
+        brief="Predict after this token (default: the last).",
+    )
     controls: int | None = option(
         "N",
         "Prompts of the control, in which another token stands where the answer stood before "
