@@ -125,7 +125,7 @@ class Reading:
         if kept:
             yield TextBlock(index, tuple(kept))
         if not self.texts:
-            raise UsageError(f"--texts {self.corpus.source} has no text: expected one text a line")
+            raise UsageError(f"--texts {self.corpus.source} has no text: expected one per line")
 
     @property
     def share(self) -> float:

@@ -53,7 +53,7 @@ UNUSUAL = (
 _NAMED = 4
 """The most missing shards that are named."""
 
-_ADVICE = "it is no part of a corpus, or was changed; measure it again"
+_ADVICE = "it is not part of a corpus, or was changed; measure it again"
 
 _SHARD = tuple[Annotated[int, range(MOST_SHARDS)], Annotated[int, range(1, MOST_SHARDS + 1)]]
 _TEXTS = Annotated[int, range(10**8 + 1)]  # an exact sum has room for as many terms

@@ -216,7 +216,7 @@ class AttentionKind(Options):
     kind: Literal["self", "encoder", "decoder", "cross"] | None = option(
         "KIND",
         "Which attention of an encoder–decoder: encoder (default), decoder or cross.",
-        brief="Of an encoder–decoder: encoder, decoder or cross.",
+        brief="For an encoder–decoder: encoder, decoder or cross.",
     )
 
 
@@ -236,7 +236,7 @@ class Reduction(Options, panel="Long texts"):
     """The option on how the attention over a long text is read."""
 
     reduce: Literal["auto", "fused", "full"] = option(
-        "WAY", "full: whole maps; fused: sums over their rows, without any (auto: by their size).",
+        "WAY", "full: whole maps; fused: only sums over their rows, no maps (auto: by size).",
         "auto",
     )  # fmt: skip
 
@@ -245,7 +245,7 @@ class Reduction(Options, panel="Long texts"):
 class HeadChoice(Options):
     """The options that choose heads; Python code may give numbers and pairs (layer, head)."""
 
-    layer: str | None = option("LAYERS", "Layers: 2, 0-3, 0,5, -1 is the last.", short="-l")
+    layer: str | None = option("LAYERS", "Layers: 2, 0-3 or 0,5; -1 is the last.", short="-l")
     head: tuple[str, ...] = option(
         "HEADS",
         "Heads: L2H5, 3 (of every layer), 2.5, 2.*, 0-3.1,4, -1, or a label such as induction; may "
@@ -267,8 +267,8 @@ class Known(Options):
     """The option on showing labels that were measured before this run."""
 
     no_known_labels: bool = flag(
-        "Ignore labels that were measured before: those of the model card, and those that attnviz "
-        "patterns kept."
+        "Ignore labels measured earlier: those of the model card and those saved by attnviz "
+        "patterns."
     )
 
 
@@ -279,7 +279,7 @@ class Ranked(Options, panel="View"):
     top: int = option("N", "Number of heads to list.", 8, min=1)
 
 
-_JOINED = "A second text, joined to the first as the tokenizer joins two"
+_JOINED = "A second text, joined to the first the way the tokenizer joins pairs"
 
 
 @dataclass(frozen=True)
@@ -299,8 +299,8 @@ class ChatOption(Options):
 
     chat: str | None = option(
         "FILE|TEXT",
-        "A chat in place of TEXT, read through the model's own template: JSON of roles and "
-        "contents, or lines such as user: Hi.",
+        "A chat instead of TEXT, formatted with the model's own template: JSON with role and "
+        "content, or lines such as user: Hi.",
         words=True,
     )
 
@@ -312,7 +312,7 @@ class ChatOption(Options):
             try:
                 object.__setattr__(self, "chat", json.dumps(chat))
             except (TypeError, ValueError) as error:
-                raise UsageError(f"chat is no list of messages: {error}") from error
+                raise UsageError(f"chat is not a list of messages: {error}") from error
         super().__post_init__()
         if self.chat is not None and getattr(self, "second", None) is not None:
             raise UsageError("--chat is one text: leave out --and")
@@ -328,11 +328,11 @@ class RegionOptions(ChatOption, panel="Chat and regions"):
 
     span: tuple[str, ...] = option(
         "NAME=PLACES",
-        "Name a region: NAME=2:5 are tokens 2, 3 and 4; NAME=WORDS or NAME='FIRST … LAST' finds "
-        "words that stand once in the text; may be repeated.",
+        "Name a region: NAME=2:5 is tokens 2, 3 and 4; NAME=WORDS or NAME='FIRST … LAST' finds "
+        "words that occur once in the text; may be repeated.",
         (),
     )
-    spans: Path | None = option("FILE", "Regions from a file, one a line, written as for --span.")
+    spans: Path | None = option("FILE", "Regions from a file, one per line, written as for --span.")
     second: str | None = option("TEXT", f"{_JOINED}; each is a region.", name="--and", words=True)
 
     def __post_init__(self) -> None:
@@ -380,8 +380,9 @@ class Sharding(Options, panel="Many texts"):
 
     shard: str | None = option(
         "K/N",
-        "Measure share K, from 0, of N (default: all; under torchrun its rank and world size).",
-        brief="Measure share K of N, counted from 0.",
+        "Measure shard K of N, counted from 0 (default: all; under torchrun, its rank and world "
+        "size).",
+        brief="Measure shard K of N, counted from 0.",
     )
 
 
@@ -390,7 +391,7 @@ class TextColumn(Options):
     """The option that names the column of a table in which the texts are."""
 
     column: str | None = option(
-        "NAME", "The column of --texts that has the texts (default: text).", words=True
+        "NAME", "The column of --texts that holds the texts (default: text).", words=True
     )
 
     def __post_init__(self) -> None:
@@ -405,12 +406,12 @@ class ManyTexts(TextColumn, Sharding, panel="Many texts"):
 
     texts: str | None = option(
         "FILE|NAME",
-        "A corpus of any size: one text a line, CSV, TSV, JSON or Parquet with a column text, or "
-        "the name of a hub's data set, OWNER/NAME[:SPLIT[:COLUMN]]; - reads standard input.",
-        brief="A corpus: lines, CSV, TSV, JSON, Parquet, a data set.",
+        "A corpus of any size: one text per line; CSV, TSV, JSON or Parquet with a column named "
+        "text; or a data set on the hub, OWNER/NAME[:SPLIT[:COLUMN]]; - reads standard input.",
+        brief="A corpus: lines, CSV, TSV, JSON, Parquet or a data set.",
     )
     resume: Path | None = option(
-        "FILE", "Keep what is measured there, and go on where a run ended; see attnviz merge."
+        "FILE", "Save results there, and continue where an earlier run stopped; see attnviz merge."
     )
 
     def __post_init__(self) -> None:
@@ -426,7 +427,7 @@ class OwnShape(Options, panel="The library's own attention (--model mha)"):
 
     d_model: int | None = option("D", "Model width (default: 64).")
     heads: int | None = option("H", "Number of query heads (default: 8).")
-    kv_heads: int | None = option("K", "Number of key/value heads (default: one a query head).")
+    kv_heads: int | None = option("K", "Number of key/value heads (default: one per query head).")
     causal: bool | None = option(
         "", "Hide later words with a causal mask (default: no).", name="--causal/--no-causal"
     )

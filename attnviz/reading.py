@@ -143,7 +143,7 @@ def open_regular(path: Path) -> BinaryIO:
     stream = os.fdopen(os.open(path, flags), "rb")
     if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
         stream.close()
-        raise OSError(f"{str(path)!r} is no regular file")
+        raise OSError(f"{str(path)!r} is not a regular file")
     return stream
 
 

@@ -131,7 +131,7 @@ def read_chat(given: str, *, plain: bool = False) -> list[Message]:
         known = isinstance(content, str | list | None) and all(isinstance(x, dict) for x in parts)
         if not known or not isinstance(role, str) or not role.strip() or len(fields) < 2:
             raise UsageError(
-                f"{name}: message {number} is no role and content, a text or a list of parts"
+                f"{name}: message {number} is not a role with content, a text or a list of parts"
             )
     return messages
 
@@ -180,7 +180,7 @@ def _spans(asked: RegionOptions) -> list[_Span]:
         name, lines = lines_of(asked.spans)
         read = [_span(line, f"--spans {name}") for line in lines if line.strip()]
         if not read:
-            raise UsageError(f"--spans {name} has no region: expected NAME=START:END, one a line")
+            raise UsageError(f"--spans {name} has no region: expected NAME=START:END, one per line")
         spans += read
     names = [span.name for span in spans]
     if twice := next((name for name in names if names.count(name) > 1 or name in REST), None):
@@ -261,7 +261,7 @@ def _once(
             break
     times = f"{len(there)} times" if there else "nowhere"
     raise UsageError(
-        f"--span {visible(span.name)}: {visible(words)!r} stands {times} in the text: give words "
+        f"--span {visible(span.name)}: {visible(words)!r} occurs {times} in the text: give words "
         "that stand once, or START:END"
     )
 

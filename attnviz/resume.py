@@ -103,8 +103,8 @@ class ResumeFile:
         if header.get("schema") != self._schema or not isinstance(known, dict):
             command = self._schema.partition("-")[0].replace(".", " ")
             raise UsageError(
-                f"{self._shown} is no resume file of {command}: it is left as it is; name another "
-                "file"
+                f"{self._shown} is not a resume file of {command}: it is left as it is; name "
+                "another file"
             )
         refuse_other_run(self._shown, known, self._run, "it is left as it is, name another file")
         done = []

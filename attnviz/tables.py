@@ -54,12 +54,12 @@ def table_rows(layout: str, lines: Iterable[str], source: str) -> Iterator[tuple
                     yield number, parse_json(line, source)
             except LoadError as error:
                 raise LoadError(
-                    f"{source} line {number} is no JSON: mend or remove the line"
+                    f"{source} line {number} is not JSON: fix or remove the line"
                 ) from error
     elif layout == JSON_ARRAY:
         found = parse_json("\n".join(_bounded(lines, source)), source, TEXTS_BYTES)
         if not isinstance(found, list):
-            raise LoadError(f"{source} is no JSON array, and no JSON lines: expected one of them")
+            raise LoadError(f"{source} is neither a JSON array nor JSON lines")
         yield from enumerate(found, start=1)
     else:
         yield from _csv_rows(layout, lines, source)
@@ -98,4 +98,4 @@ def _csv_rows(
                 yield number, dict(zip(names, cells, strict=True))
             number = reader.line_num + 1
     except (csv.Error, ValueError) as error:
-        raise LoadError(f"{source} line {number} is no CSV: {error}") from error
+        raise LoadError(f"{source} line {number} is not CSV: {error}") from error

@@ -191,7 +191,7 @@ def read_texts_file(path: Path, option: str, column: str | None = None) -> Texts
     name, lines = lines_of(path)
     every = list(texts_in(path, name, lines, column))
     if not (entries := [entry for entry in every if entry[1]]):
-        raise UsageError(f"{option} {name} has no text: expected one text a line")
+        raise UsageError(f"{option} {name} has no text: expected one text per line")
     numbers, texts = zip(*entries, strict=True)
     notes = empty_note(len(every) - len(entries))
     return Texts(texts, source_of(path, name, column), numbers, notes=notes)
@@ -222,7 +222,7 @@ def texts_in(
     """
     layout, every = layout_of(path, lines)
     if layout == PLAIN and column is not None:
-        raise UsageError(f"{name} has a text a line and no columns: leave out --column")
+        raise UsageError(f"{name} has one text per line and no columns: leave out --column")
     if layout in (PLAIN, JSON_LINES):
         for at, line in enumerate(every, start=1):
             if line.strip():
@@ -251,7 +251,7 @@ def cell_text(row: Any, column: str | None, place: str) -> str:
     if row is None or row != row:  # how libraries write a cell without a value
         return ""
     if not isinstance(row, str):
-        raise LoadError(f"{place} is no text and no object: {visible(str(row)):.40}")
+        raise LoadError(f"{place} is neither a text nor an object: {visible(str(row)):.40}")
     return row if row.strip() else ""
 
 
@@ -323,7 +323,7 @@ def asked_word(
     plain = [label.casefold() for label in labels]
     if typed.casefold() not in plain:
         some = ", ".join(map(visible, labels[:_LABELS])) + ", …" * (len(labels) > _LABELS)
-        raise UsageError(f"{option} {visible(typed)!r} is no label of the model: it has {some}")
+        raise UsageError(f"{option} {visible(typed)!r} is not a label of the model: it has {some}")
     number = plain.index(typed.casefold())
     return number, labels[number]
 
@@ -355,7 +355,7 @@ def _standard_input(most: int = 0) -> bytes:
     if is_together():
         raise UsageError("several processes cannot read standard input: give TEXT or --file")
     if sys.stdin is None:  # closed by the caller, as in ``<&-``
-        raise UsageError("standard input is closed: expected a text there, or give TEXT or --file")
+        raise UsageError("standard input is closed: give a text there, or use TEXT or --file")
     return read_stream(sys.stdin.buffer, "standard input", most)
 
 
@@ -368,7 +368,7 @@ def text_field(line: str, number: int, name: str, field: str = TEXT_COLUMN) -> s
     quoted = line if len(line) <= _MOST_QUOTED else line[:_MOST_QUOTED] + "…"
     raise LoadError(
         f'{name} line {number} is damaged: expected {{"{visible(field)}": "..."}}, got '
-        f"{visible(quoted)}; mend or remove the line, or name another field with --column"
+        f"{visible(quoted)}; fix or remove the line, or name another field with --column"
     ) from cause
 
 
@@ -412,7 +412,7 @@ def read_rows(
         if isinstance(cells, str) and len(needed) == 1:
             cells = {needed[0]: cells}
         if not isinstance(cells, dict):
-            raise LoadError(f"{place} is no JSON object: mend or remove the line")
+            raise LoadError(f"{place} is not a JSON object: fix or remove the line")
         usual = len(needed) == 1 and needed[0] not in cells and TEXT_COLUMN in cells
         if column is not None or usual:
             chosen = {needed[0]: cell_text(cells, column, place)}

@@ -13,6 +13,7 @@ from attnviz.draw.terminal import first_screen
 _TEXTS = {
     "CAT": "'The cat sat on the mat because it was tired.'",
     "BEGUN": "'The cat sat on the mat because it w'",
+    "WORDS": "'the cat sat on the mat'",
     "MARY": "'When Mary and John went to the shop, John gave a drink to Mary. Then Mary and'",
 }
 SIZES = ((80, 24), (120, 40), (200, 60))

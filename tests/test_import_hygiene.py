@@ -80,20 +80,9 @@ def test_the_built_in_models_need_no_torch(tmp_path, monkeypatch):
 def test_checkpoints_of_the_families_need_no_torch(kind, checkpoint, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("texts.txt").write_text("the cat sat\non the mat\n")
-    texts = ["--texts", "texts.txt"]
-    lines = [
-        *([name, WORDS] for name in ("heads", "rollout", "why", "lens", "link", "patterns")),
-        ["generate", WORDS, "--tokens", "2"],
-        ["ablate", WORDS],
-        ["patch", WORDS, "the mat sat on the mat", "--answer", "cat", "--foil", "mat"],
-        ["atlas", *texts],
-        ["heads", WORDS, "--ablate", "L1H0"],
-        ["path", "L0H1", "the cat sat", "the mat sat"],
-        ["head", "L0H1", WORDS, *texts],
-        ["report", *texts, "--cards", "1"],
-        ["prune", "--fraction", "0.2", *texts],
-    ]
+    lines = command_lines("checkpoint").values()
     named = [[*line, "--json", "--model", str(checkpoint(kind))] for line in lines]
+    texts = ["--texts", "texts.txt"]
     compared = ["diff", "--dtype-b", "float32", *texts, "-q", str(checkpoint(kind))]
     imported(*named, compared, unwanted=HEAVY)
 

@@ -19,7 +19,7 @@ GROUND |= {"token_layout"}
 
 SHARED = {
     *("measures", "attention", "models", "engine", "draw", "texts", "prompts"),
-    *("regions", "resume", "cli", "corpus", "forms", "mergeable"),
+    *("regions", "resume", "cli", "corpus", "mergeable"),
     *GROUND,
 }
 
@@ -50,8 +50,7 @@ MAY_IMPORT = {
     "regions": {"draw", "models", "texts"} | GROUND,
     "resume": {"draw"} | GROUND,
     "corpus": {"draw", "texts"} | GROUND,
-    "forms": {"draw", "measures"} | GROUND,
-    "mergeable": {"corpus", "draw", "forms", "measures", "resume", "texts"} | GROUND,
+    "mergeable": {"corpus", "draw", "measures", "resume", "texts"} | GROUND,
     "cli": CAPABILITIES
     | {"draw", "engine", "models", "measures", "prompts", "texts", "regions"}
     | {"corpus", "mergeable"}
@@ -80,7 +79,7 @@ MAY_IMPORT = {
 
 LIBRARIES = {
     "api": {"numpy", "rich"},
-    "draw": {"numpy", "rich", "safetensors", "matplotlib"},
+    "draw": {"numpy", "rich", "safetensors", "matplotlib", "PIL", "textual_image"},
     "measures": {"numpy"},
     "attention": {"numpy", "torch", "array_api_compat", "safetensors"},
     "records": {"numpy"},

@@ -26,12 +26,7 @@ BEGUN = CorpusRecord("patterns", {"model": "tiny", "control": None}, SHOWN, (), 
 FORM = Form(
     {"top": WHOLE},
     lambda facts: {"wave": 2, "entry": 3, "row": 1, "pair": 2},
-    {
-        "wave exact": "sum squares",
-        "": "n",
-        "any": "most.last",
-        "row entry pair": "best.highest",
-    },
+    {"wave exact": "sum squares", "": "n", "any": "most.last", "row entry pair": "best.highest"},
 )
 recorded = partial(mergeable.recorded, form=FORM)
 

@@ -12,7 +12,7 @@ blocks of the README are run always, those of the manual with ``-m long``: what 
 by tests/oracle and the screens' own tests, too.
 
 ``ATTNVIZ_UPDATE_README=1 python -m pytest tests/test_readme.py -n 0`` writes the real outputs into
-the pages; where lines were left out, as many stay at both ends as before.
+the pages; where lines were left out, those stay that are most like the lines before.
 """
 
 import io
@@ -23,6 +23,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stdout, suppress
+from difflib import SequenceMatcher
 from pathlib import Path
 
 import pytest
@@ -54,11 +55,24 @@ def renewed(printed, real):
     if agrees(printed, real):
         return list(printed)
     real = [line.rstrip() for line in real]
-    marks = [place for place, line in enumerate(printed) if line.strip() == LEFT_OUT]
-    if not marks:
+    parts = [
+        part.splitlines() for part in re.split(r"(?m)^…\n", "".join(f"{x}\n" for x in printed))
+    ]
+    if not parts[1:]:
         return real
-    head, tail = marks[0], len(printed) - marks[-1] - 1
-    return [*real[:head], LEFT_OUT, *real[len(real) - tail :]]
+    lines, at = list[str](), 0
+    for place, part in enumerate(parts):
+        last = len(real) - len(part)
+        starts = range(at, 1) if not place else range(at if parts[place + 1 :] else last, last + 1)
+        at = max(starts, key=lambda start: alike(part, real[start : start + len(part)]), default=at)
+        lines += [*[LEFT_OUT] * bool(place), *real[at : at + len(part)]]
+        at += len(part)
+    return lines
+
+
+def alike(part, lines):
+    """How much two blocks of lines have in common, from 0 to 1."""
+    return SequenceMatcher(None, "\n".join(part), "\n".join(lines), autojunk=False).ratio()
 
 
 def execute(command, folder, run):

@@ -217,10 +217,10 @@ def test_another_column_is_chosen_and_named(tmp_path):
     [
         ("t.csv", "id,body\n1,x\n", None, "row 2 has no text in 'text': it has id, body; name"),
         ("t.json", '[{"body": "x"}]', "text", "row 1 has no text in 'text': it has body"),
-        ("t.json", "[1]", None, "row 1 is no text and no object"),
-        ("t.json", '"x"', None, "is no JSON array, and no JSON lines"),
+        ("t.json", "[1]", None, "row 1 is neither a text nor an object"),
+        ("t.json", '"x"', None, "is neither a JSON array nor JSON lines"),
         ("t.csv", 'text\n"x\n', None, "line 2 is no CSV"),
-        ("t.txt", "x\n", "text", "has a text a line and no columns: leave out --column"),
+        ("t.txt", "x\n", "text", "has one text per line and no columns: leave out --column"),
     ],
 )
 def test_a_table_that_is_unclear_is_refused(tmp_path, name, content, column, said):
@@ -260,7 +260,7 @@ def test_json_lines_and_csv_are_the_same(tmp_path, name, content):
     ("content", "kind", "said"),
     [
         ("", UsageError, "is empty: expected rows with a"),
-        ('{"a": "x"}\n{"a": \n', LoadError, "line 2 is no JSON: mend or remove"),
+        ('{"a": "x"}\n{"a": \n', LoadError, "line 2 is not JSON: fix or remove"),
         ('{"a": "x", "d": "y"}\n', UsageError, "line 1 has 'd': expected a, b and nothing else"),
         ('{"a": 0.3}\n', UsageError, "line 1: 'a' is no text"),
         ('{"b": "x"}\n', UsageError, "line 1 has no a: expected a"),

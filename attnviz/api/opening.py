@@ -216,7 +216,7 @@ def open_pictures(model: AnyModel, processor: Any) -> PictureModel:
     """
     from attnviz.models.vision import PictureModel, handed_pictures
 
-    work = Work(pictures=True)
+    work = Work(reads="picture")
     return _with_processor(model, processor, work, PictureModel, handed_pictures, "image=")
 
 
@@ -224,7 +224,7 @@ def open_picture_texts(model: AnyModel, processor: Any) -> PictureTextModel:
     """Return a vision-language model, as ``open_pictures`` does a vision model."""
     from attnviz.models.picture_texts import PictureTextModel, handed_picture_texts
 
-    work, how = Work(picture_texts=True), "text and image="
+    work, how = Work(reads="picture and text"), "text and image="
     return _with_processor(model, processor, work, PictureTextModel, handed_picture_texts, how)
 
 
@@ -239,9 +239,9 @@ def read_pictures(
     from attnviz.texts import with_pictures
 
     if text is None:
-        return with_pictures(None, images), Work(pictures=True), open_pictures
+        return with_pictures(None, images), Work(reads="picture"), open_pictures
     one_text(text, 'attnviz.ablate(model, "Is it a cat?", image="cat.jpg")')
-    return with_pictures(text, images), Work(picture_texts=True), open_picture_texts
+    return with_pictures(text, images), Work(reads="picture and text"), open_picture_texts
 
 
 def refuse_beside_pictures(**given: Any) -> None:
@@ -256,7 +256,7 @@ def open_speech(model: AnyModel, processor: Any) -> SpeechModel:
     from attnviz.models.speech import SpeechModel, handed_speech
 
     return _with_processor(
-        model, processor, Work(speech=True), SpeechModel, handed_speech, "audio="
+        model, processor, Work(reads="sound"), SpeechModel, handed_speech, "audio="
     )
 
 

@@ -54,7 +54,7 @@ def open_checkpoint(directory: str | os.PathLike[str]) -> Checkpoint:
         file: Any = safe_open(path, framework="numpy")
     except (SafetensorError, OSError) as error:
         raise LoadError(
-            f"{path} is no complete safetensors file ({error}); fetch or save it again"
+            f"{path} is not a complete safetensors file ({error}); fetch or save it again"
         ) from error
     names = file.keys()  # the file contains no mapping
     slices = {name: file.get_slice(name) for name in names}

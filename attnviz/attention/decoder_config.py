@@ -73,7 +73,7 @@ class DecoderConfig:
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.d_model % self.heads:
-            raise UsageError(f"d_model {self.d_model} is no multiple of {self.heads} heads")
+            raise UsageError(f"d_model {self.d_model} is not a multiple of {self.heads} heads")
         if self.heads % self.kv_heads:
             raise UsageError(
                 f"{self.heads} query heads cannot share {self.kv_heads} key/value heads evenly"

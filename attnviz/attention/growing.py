@@ -198,27 +198,20 @@ class StackReader:
         for layer in self._past:
             layer.cut(known)
         rows: dict[int, Floats] = {}
+        shape = self._stack.shape
+        held = max(1, _HELD // (shape.heads * len(text)))  # tokens whose weights are held at a time
+        if shape.rotary is not None and shape.rotary.stretch is not None:
+            held = len(text)  # the angles depend on the length
 
         def take(layer: int, weights: Floats, outputs: Floats) -> None:
             rows[layer] = weights[:, -1].copy()
 
         with np.errstate(over="ignore", invalid="ignore"):
-            for stop in self._stops(known, len(text)):
+            for stop in (*range(known + held, len(text), held), len(text)):
                 residual = self._stack.run_outputs(text[:stop], take, self._past)
             scores = self._stack.unembed(residual[-1:])[0]
         self._ids = text
         return scores, rows
-
-    def _stops(self, known: int, tokens: int) -> Sequence[int]:
-        """Return up to which tokens the text is run at a time, so that few weights are held.
-
-        One whose rotary angles depend on its length is run at once.
-        """
-        shape = self._stack.shape
-        rows = max(1, _HELD // (shape.heads * tokens))
-        if shape.rotary is not None and shape.rotary.stretch is not None:
-            rows = tokens
-        return [*range(known + rows, tokens, rows), tokens]
 
     def _is_turned_anew(self, tokens: int) -> bool:
         """Return whether a text is the first one that is longer than the context of LongRoPE."""

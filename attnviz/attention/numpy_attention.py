@@ -330,10 +330,7 @@ class NumpyAttention:
         return causal_mask(x.shape[-2], x.shape[-2], x, self.window)
 
     def parts(self, x: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return the output, the attention weights and the values of self-attention over x.
-
-        The values are (..., heads, token, value_dim), repeated for each query head.
-        """
+        """Return output, weights and values (..., query head, token, value_dim) over x."""
         query, key, value = self.heads_of(x, x, x)
         outputs, weights = self.attend(query, key, value, self.seen(x))
         return self.joined(outputs), weights, value

@@ -90,7 +90,7 @@ def ablate(
     if pictures.image:
         read = pictures.texts(texts, request)
         prompted = any(texts.given())
-        work = Work(pictures=not prompted, picture_texts=prompted)
+        work = Work(reads="picture and text" if prompted else "picture")
     else:
         read = read_texts(text, texts.file, texts.texts, texts.column)
         work = question.work(read, request)
@@ -115,7 +115,7 @@ def prune(
     model: shared.LoadedModel,
     output: shared.Output,
 ) -> None:
-    """Remove the least important heads; compare with removing as many at random."""
+    """Remove the least important heads, and compare with removing random ones."""
     from attnviz.draw.whole_file import check_new_directory
     from attnviz.inspect.prune import prune as question
     from attnviz.texts import read_texts

@@ -127,7 +127,7 @@ def _unusable(library: str, error: Exception) -> str:
         return f"{reason}; it needs its docstrings: unset PYTHONOPTIMIZE, run Python without -OO"
     if blamed:
         return f"{reason}; correct or unset what it reads here: {', '.join(blamed)}"
-    return f"{reason}; install it anew, or see where with ATTNVIZ_TRACEBACK=1"
+    return f"{reason}; install it again, or see where with ATTNVIZ_TRACEBACK=1"
 
 
 class _TorchGuard:

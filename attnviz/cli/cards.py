@@ -27,8 +27,8 @@ class _HeadTexts(shared.TextOrTexts):
 
     text: str | None = argument(
         "TEXT",
-        "The text of the map and of the prediction (default: a short one).",
-        brief="The text of the map and of the prediction.",
+        "The text for the map and the prediction (default: a short one).",
+        brief="The text for the map and the prediction.",
     )
 
 
@@ -41,7 +41,7 @@ class _Which(Options):
 
 @dataclass(frozen=True)
 class _OnPicture(shared.OnePicture):
-    token: str | None = option("ROW,COLUMN", "Ask from this patch of the picture, CLS or mean.")
+    token: str | None = option("ROW,COLUMN", "The query: this patch of the picture, CLS or mean.")
 
 
 @command(HEAD, "--texts --file --top --kind")
@@ -98,13 +98,13 @@ attnviz report openai-community/gpt2-xl --budget 5m --save report.html
 @dataclass(frozen=True)
 class _Named(TextColumn, shared.ModelArgument):
     text: str | None = option(
-        "TEXT", "The text of the maps of the cards (default: a short one).", words=True
+        "TEXT", "The text for the maps on the cards (default: a short one).", words=True
     )
     texts: Path | None = option(
         "FILE",
-        "Ablate heads over these texts (default: built-in ones): one a line, or CSV, TSV or JSON "
-        "with a column text; - reads standard input.",
-        brief="Ablate heads over these texts, not the built-in ones.",
+        "Ablate heads on these texts (default: built-in ones): one per line, or CSV, TSV or JSON "
+        "with a column named text; - reads standard input.",
+        brief="Ablate heads on these texts, not the built-in ones.",
     )
 
 
@@ -112,7 +112,7 @@ class _Named(TextColumn, shared.ModelArgument):
 def report(
     named: _Named, request: ReportRequest, model: shared.ShapedModel, output: shared.Output
 ) -> None:
-    """Show what a model is: what its heads do, which matter, and cards for a few."""
+    """Sum up a model: what its heads do, which ones matter, and cards for a few."""
     from attnviz.inspect.report import report as question
     from attnviz.texts import read_text, read_texts
 

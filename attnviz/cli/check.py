@@ -37,17 +37,17 @@ class _File(Options):
 class _Model(Options, panel="Model"):
     model: str | None = option(
         "NAME",
-        "In place of the file's model: tiny, mha, a directory, a Hugging Face id.",
+        "Instead of the file's model: tiny, mha, a directory or a Hugging Face id.",
         short="-m",
         autocompletion=shared.complete_model,
-        brief="A model in place of the file's own.",
+        brief="Check this model instead of the file's.",
     )
     seed: int = option("N", "Random seed (weights, random tokens).", 0, min=0)
 
 
 @dataclass(frozen=True)
 class _Junit(Options, panel="Output"):
-    junit: Path | None = option("FILE", "Write JUnit XML, a test case per rule.", writes=True)
+    junit: Path | None = option("FILE", "Write JUnit XML, one test case per rule.", writes=True)
 
 
 @command(EXAMPLES, "--init --update --junit --device")

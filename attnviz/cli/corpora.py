@@ -30,7 +30,7 @@ def atlas(
     model: shared.ShapedModel,
     output: shared.Output,
 ) -> None:
-    """Show where each head fires most across many texts, next to its control."""
+    """Show where each head fires most across many texts, compared with a control."""
     from attnviz.corpus import open_corpus, read_shard
     from attnviz.draw.whole_file import check_new_directory
     from attnviz.inspect.atlas import atlas as question
@@ -59,13 +59,13 @@ attnviz merge part-0.record part-1.record --full
 @dataclass(frozen=True)
 class _Parts(Options):
     parts: tuple[Path, ...] = argument(
-        "PART", "The files that --resume kept, one per shard.", ..., show_default=False
+        "PART", "The files that --resume wrote, one per shard.", ..., show_default=False
     )
 
 
 @command(MERGE, "--full")
 def merge(parts: _Parts, output: shared.Output) -> None:
-    """Add the results of shards up into what one process would give."""
+    """Combine the results of shards into the result of a single run."""
     from attnviz.inspect import merge as question
 
     outlet = Outlet.open(output)
@@ -119,7 +119,7 @@ attnviz align --pairs gold.tsv --model t5-small --prefix "translate English to G
 def align(
     given: AlignOptions, request: AlignRequest, model: shared.LoadedModel, output: shared.Output
 ) -> None:
-    """Find the cross-attention heads that align words, with a sound or a translation."""
+    """Find the cross-attention heads that align words with a sound or a translation."""
     outlet = Outlet.open(output, model)
     from attnviz.inspect.align import align as question
 

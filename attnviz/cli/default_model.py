@@ -97,7 +97,7 @@ def kept_model() -> str | None:
     except OSError as error:
         raise LoadError(f"cannot read {str(path)!r}: {error.strerror or error}; {mend}") from error
     if not name.isprintable() or not 0 < len(name) < _LONGEST - 1:
-        raise LoadError(f"{str(path)!r} holds no name of a model: {mend}")
+        raise LoadError(f"{str(path)!r} does not hold the name of a model: {mend}")
     return name
 
 
@@ -158,7 +158,7 @@ def _check_files(name: str) -> None:
         directory = find_checkpoint(name, offline=True, allow_pickle=True).directory
     except OfflineError as error:
         raise LoadError(
-            f"{name!r} is no directory here and not whole in the local cache: attnviz heads "
+            f"{name!r} is neither a directory here nor complete in the local cache: attnviz heads "
             f"--model {name} fetches it"
         ) from error
     fields = files.read_config(name, directory)

@@ -40,10 +40,11 @@ class _Sides(Options):
 class _Texts(TextColumn, panel="What is compared"):
     texts: Path | None = option(
         "FILE",
-        "Texts: one a line, or CSV, TSV or JSON with a column text (default: 10 built-in texts).",
-        brief="Texts: one a line, CSV, TSV or JSON.",
+        "Texts: one per line, or CSV, TSV or JSON with a column named text (default: 10 built-in "
+        "texts).",
+        brief="Texts: one per line, CSV, TSV or JSON.",
     )
-    text: str | None = option("TEXT", "One text: no intervals, an anecdote.", words=True)
+    text: str | None = option("TEXT", "A single text: no intervals, only an anecdote.", words=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -57,10 +58,10 @@ class _Pictures(shared.SomePictures, panel="What is compared"):
 
     images: str | None = option("DIR", "Compare vision models over these pictures.")
 
-    def read(self, texts: Options, texts_b: Options) -> Texts:
+    def read(self, texts: _Texts, texts_b: Options) -> Texts:
         """Return the pictures in place of texts, or the one text with them."""
         self.refuse(texts)
-        text = getattr(texts, "text", None)
+        text = texts.text
         if given := [*texts_b.given()]:
             raise UsageError(f"{given[0]} is for texts: leave it out next to pictures")
         if self.images is None:
@@ -78,9 +79,9 @@ class _Pictures(shared.SomePictures, panel="What is compared"):
 @dataclass(frozen=True)
 class _TextsOfB(Options, panel="B under another condition"):
     text_b: str | None = option(
-        "TEXT", "What B reads in place of --text, as many tokens.", words=True
+        "TEXT", "What B reads instead of --text, with as many tokens.", words=True
     )
-    texts_b: Path | None = option("FILE", "What B reads in place of --texts, line by line.")
+    texts_b: Path | None = option("FILE", "What B reads instead of --texts, line by line.")
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ def diff(
     loading: shared.Loading,
     output: shared.Output,
 ) -> None:
-    """Compare two models head by head, beyond a noise floor."""
+    """Compare two models head by head, above a noise floor."""
     from attnviz.inspect.diff import diff as question
     from attnviz.inspect.diff.sides import both_sides
     from attnviz.models.resolve import LoadOptions
@@ -113,7 +114,7 @@ def diff(
     if pictures.image or pictures.images is not None:
         prompted = texts.text is not None
         read = pictures.read(texts, texts_b)
-        work = Work(pictures=not prompted, picture_texts=prompted)
+        work = Work(reads="picture and text" if prompted else "picture")
     else:
         read = _read(texts.text, texts.texts, texts.column)
         read_b = _read(texts_b.text_b, texts_b.texts_b, texts.column)

@@ -60,7 +60,7 @@ class _Page(Options):
 
 @command(EXAMPLES, "--color")
 def docs(page: _Page) -> None:
-    """Read the manual: a page for each command, how everything is measured; or search it."""
+    """Read or search the manual: a page per command, and how everything is measured."""
     known = topics()
     console = text_console(None, page.colour)
     with printing():
@@ -113,7 +113,7 @@ def _search(words: str, known: Iterable[str], console: Console) -> None:
         spelled = Counter(re.findall("[a-z]{4,}", " ".join(texts.values()).lower()))
         alike = [name for name in known if wanted and name[:4] == wanted[:4]]
         alike = alike or get_close_matches(wanted, spelled, 3, 0.75)
-        meant = f"expected words of it, or {', '.join(known)}"
+        meant = f"expected words in it, or {', '.join(known)}"
         if alike:
             meant = f"did you mean {max(alike, key=spelled.__getitem__)}?"
         raise UsageError(f"the manual has no {words!r}: {meant}")

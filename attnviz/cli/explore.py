@@ -29,10 +29,10 @@ _TEXT = "The cat sat on the mat because it was tired."
 
 @dataclass(frozen=True)
 class _Opened(Options):
-    text: str | None = argument("TEXT|FILE", "The text, in quotes; or a saved file.")
+    text: str | None = argument("TEXT|FILE", "The text, in quotes, or a saved file.")
     file: Path | None = option("PATH", "Read the text from a UTF-8 file.")
     other: str | None = option(
-        "TEXT|MODEL|FILE", "A second side: another text, another model or a saved file.",
+        "TEXT|MODEL|FILE", "What to compare with: another text, another model or a saved file.",
         name="--with", words=True,
         brief="A second text, another model or a saved file.",
     )  # fmt: skip
@@ -150,7 +150,7 @@ def _require_terminal(opened: _Opened, typed: tuple[str, ...]) -> None:
     terminal, reason = os.environ.get("TERM", ""), ""
     if not sys.stdin.isatty() or not sys.stdout.isatty():
         stream = "input" if not sys.stdin.isatty() else "output"
-        reason = f"standard {stream} is no terminal"
+        reason = f"standard {stream} is not a terminal"
     elif terminal in ("dumb", "unknown", ""):
         reason = f"this terminal cannot move its cursor (TERM={terminal})"
     if reason:

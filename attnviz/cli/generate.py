@@ -37,7 +37,7 @@ class _Output(shared.Output):
 def generate(
     prompt: shared.PromptText, request: GenerateRequest, model: shared.DrawnModel, output: _Output
 ) -> None:
-    """Let the model continue the text, and see where its heads look."""
+    """Let the model continue a text, and see where its heads look."""
     # Options are checked before a model is loaded. Ctrl-C shows the text so far.
     from attnviz.inspect.generate import generate as question
     from attnviz.interrupts import between_steps

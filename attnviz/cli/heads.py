@@ -66,9 +66,9 @@ class _Saved(Options):
     """What was saved before, in place of a text and a model."""
 
     saved: Path | None = option(
-        "FILE", "Show what heads saved as .npz or .json, without its model.", name="--from"
+        "FILE", "Show maps saved as .npz or .json, without the model.", name="--from"
     )
-    vectors: bool = flag("Keep queries, keys and norms of values in saved files too, for --from.")
+    vectors: bool = flag("Also save queries, keys and value norms, for --from.")
 
 
 @command(HEADS, "--head --layer --token --pair --values --file")
@@ -82,7 +82,7 @@ def heads(
     model: shared.ShapedModel,
     output: HeadsOutput,
 ) -> None:
-    """Show where each attention head attends, over one text, on a picture or in a sound."""
+    """Show where each attention head attends in a text, a picture or a sound."""
     from attnviz.inspect.heads import heads as question
     from attnviz.inspect.heads.report import LongHeads
     from attnviz.progress import UNWATCHED
@@ -182,7 +182,7 @@ def show_picture(
     outlet = Outlet.open(output, model)
     file = read_picture(pictures.image[0])
     with outlet.of(model.model):
-        opened = outlet.load_model(Work(pictures=True))
+        opened = outlet.load_model(Work(reads="picture"))
         assert isinstance(opened, PictureModel)
         with outlet.advancing("reading the layers") as advance:
             whole = isinstance(output, HeadsOutput) and output.pages
@@ -211,7 +211,7 @@ def _show_prompt(
     outlet = Outlet.open(output, model)
     prompt = picture_prompt(read_text(text.text, text.file), pictures.image)
     with outlet.of(model.model):
-        opened = outlet.load_model(Work(picture_texts=True))
+        opened = outlet.load_model(Work(reads="picture and text"))
         assert isinstance(opened, PictureTextModel)
         with outlet.advancing("reading the layers") as advance:
             report = picture_text(opened, prompt, asked, advance)
@@ -238,7 +238,7 @@ def _show_sound(
 
     outlet = Outlet.open(output, model)
     with outlet.of(model.model):
-        opened = outlet.load_model(Work(speech=True))
+        opened = outlet.load_model(Work(reads="sound"))
         assert isinstance(opened, SpeechModel)
         heard = opened.hear(sound.audio)
         report: Report
@@ -313,7 +313,7 @@ def rollout(
     outlet = Outlet.open(output, model)
     if picture.image is not None:
         content = picture.path(text, request)
-        options = outlet.of_model(Work(pictures=True))
+        options = outlet.of_model(Work(reads="picture"))
     else:
         content = given_text(request, text.text, text.file, "rollout")
         options = outlet.of_model(question.work(content, request))

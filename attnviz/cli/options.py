@@ -118,7 +118,7 @@ class Text(Options):
 class OnePicture(Options):
     """The option that gives a picture in place of a text."""
 
-    image: str | None = option("FILE", "Read this picture (PNG, JPEG, WebP) in place of a text.")
+    image: str | None = option("FILE", "Read this picture (PNG, JPEG, WebP) instead of a text.")
 
     def path(self, text: Text, request: Options, of_texts: Collection[str] = ("--chat",)) -> str:
         """Return the path of the picture; UsageError for an option that only texts have.
@@ -173,8 +173,9 @@ class TextOrTexts(TextColumn, Text):
 
     texts: Path | None = option(
         "FILE",
-        "Many texts: one a line, or CSV, TSV or JSON with a column text; - reads standard input.",
-        brief="Many texts: one a line, CSV, TSV or JSON.",
+        "Many texts: one per line, or CSV, TSV or JSON with a column named text; - reads "
+        "standard input.",
+        brief="Many texts: one per line, CSV, TSV or JSON.",
     )
 
 
@@ -184,13 +185,13 @@ class ModelName(Options, panel="Model"):
 
     named: str | None = option(
         "NAME",
-        "tiny (bundled, default), mha (the library's own attention, random weights), a directory, "
-        "a Hugging Face id, or a named shape such as configs/gpt2 (random weights); attnviz use "
-        "keeps another default.",
+        "tiny (bundled, default), mha (the library's own attention, random weights), a "
+        "directory, a Hugging Face id, or a named shape such as configs/gpt2 (random weights); "
+        "attnviz use sets another default.",
         name="--model",
         short="-m",
         autocompletion=complete_model,
-        brief="tiny (default), mha, a directory, a Hugging Face id.",
+        brief="tiny (default), mha, a directory or a Hugging Face id.",
     )
 
     @cached_property
@@ -212,7 +213,7 @@ class ModelArgument(Options):
 
     name: str | None = argument(
         "MODEL",
-        "The model: what --model takes.",
+        "The model, as for --model.",
         autocompletion=complete_model,
         show_default=False,
     )
@@ -228,12 +229,10 @@ class ModelArgument(Options):
 class Device(Options, panel="Loading"):
     """The options on the device and the number of threads."""
 
-    device: str = option(
-        "DEVICE", "Where to compute: cpu, cuda, cuda:1, mps or auto (on all).", "cpu"
-    )
+    device: str = option("DEVICE", "Where to compute: cpu, cuda, cuda:1, mps or auto (all).", "cpu")
     threads: int | None = option(
         "N",
-        "Threads of the processor, at most one a core (default: by the size of the model).",
+        "CPU threads, at most one per core (default: depends on the size of the model).",
         min=1,
     )
 
@@ -250,7 +249,7 @@ class Loading(Device):
     )
     backend: Literal["auto", "numpy", "torch"] = option(
         "BACKEND",
-        "What runs a checkpoint: auto (NumPy where it is sooner), numpy or torch.",
+        "What runs a checkpoint: auto (NumPy where it is faster), numpy or torch.",
         "auto",
     )
     revision: str | None = option("REVISION", "Branch, tag or commit on the hub.")
@@ -258,12 +257,14 @@ class Loading(Device):
     trust_remote_code: bool = flag("Run Python code that comes with the model.")
     allow_pickle: bool = flag("Read weights from pickles, which can run code.")
     max_memory: str | None = option(
-        "SIZE", "With --device auto: the most weights on each device and in memory, such as 20GB."
+        "SIZE",
+        "With --device auto: memory for weights on each device and in RAM, such as 20GB.",
     )
     offload: str | None = option(
-        "DIR", "With --device auto: where weights wait that fit nowhere (default: in their files)."
+        "DIR",
+        "With --device auto: where to put weights that fit nowhere (default: their files).",
     )
-    tp: bool = flag("Split each layer over the processes of torchrun (tensor parallelism).")
+    tp: bool = flag("Split each layer across the processes of torchrun (tensor parallelism).")
 
 
 @dataclass(frozen=True)
@@ -297,7 +298,7 @@ _EXPLAINED = (SCREEN_ENDING, ".md", ".html")
 
 def contrast() -> Any:
     """Return the option that gives small weights more colour."""
-    about = "Weight from which cells have the full colour."
+    about = "Weight at which cells reach the full colour."
     return option("WEIGHT", about, 1.0, min=0.001, max=1.0)
 
 
@@ -306,9 +307,9 @@ class Output(Options, panel="Output"):
     """The options on where the result goes, and how it is drawn."""
 
     json: bool = flag("Print one JSON object.")
-    brief: bool = flag("Print JSON of at most 2 kB: finding, ten rows.")
+    brief: bool = flag("Print at most 2 kB of JSON: the finding and ten rows.")
     save: tuple[Path, ...] = saved(EVERY)
-    slide: bool = flag("With --save FILE.png, .svg or .pdf: a slide of 16:9.")
+    slide: bool = flag("With --save FILE.png, .svg or .pdf: make it a 16:9 slide.")
     palette: Literal["viridis", "magma", "blues", "grey"] = option(
         "NAME", "Colours: viridis, magma, blues or grey.", "blues"
     )
@@ -318,13 +319,14 @@ class Output(Options, panel="Output"):
     )
     ascii: bool = flag("Draw with ASCII only.")
     width: int | None = option(
-        "COLUMNS", "Columns to draw in (default: the terminal's, 80 in a pipe)."
+        "COLUMNS", "Width in columns (default: the terminal's; 80 in a pipe)."
     )
     full: bool | None = option(
         "",
-        "Everything, however tall, a row for every head too (default in a pipe: without those).",
+        "Show everything, however tall, with a row for every head (a pipe gets everything but "
+        "those rows).",
         name="--full/--no-full",
-        brief="Everything, including a row per head.",
+        brief="Show everything, including a row per head.",
     )
     explain: bool = flag("Add an explanation below the output.")
     quiet: bool = flag("No progress, notices or hints.", short="-q")

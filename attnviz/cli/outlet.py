@@ -212,7 +212,7 @@ class Outlet:
         resume: the resume file; None if there is nothing to resume from.
         """
         if resume is not None:
-            self.notices.print("the same command goes on where this one ended")
+            self.notices.print("the same command continues where this one stopped")
         raise KeyboardInterrupt
 
     def show(self, report: Report) -> None:
@@ -298,12 +298,17 @@ class Outlet:
         from attnviz.draw.theme import Theme
 
         theme = Theme.of(console, self.output.colours, self.output.ascii)
+        theme = replace(theme, pictures=[])
         if self.output.whole:
             asked = self.output.full is True
             drawn = terminal_block(document, theme, console.width, everything=asked)
         else:  # leave a line for the prompt
             drawn = first_screen(document, theme, console.width, console.height - 1)
         console.print(drawn, end="")
+        if theme.pictures and theme.half_blocks:
+            from attnviz.draw.graphics import overlays
+
+            console.file.write("".join(overlays(drawn, theme, console)))
 
 
 def _require_display() -> None:

@@ -25,15 +25,15 @@ class _Models(Options):
     names: tuple[str, ...] = argument(
         "MODEL",
         "A named shape such as llama-2-7b, a directory with a config.json, a GGUF file, or a "
-        "Hugging Face id; several stand side by side.",
+        "Hugging Face id; several are shown side by side.",
         (),
         autocompletion=complete_shape,
         show_default=False,
-        brief="A named shape, a directory, GGUF, a Hugging Face id.",
+        brief="A named shape, directory, GGUF or Hugging Face id.",
     )
     models: tuple[str, ...] = option(
         "NAME",
-        "Same as MODEL; a bare name means the Hugging Face id where there is one.",
+        "Same as MODEL; a bare name is taken as a Hugging Face id if there is one.",
         (),
         name="--model",
         short="-m",

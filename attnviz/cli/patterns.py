@@ -30,13 +30,13 @@ class _Request(PatternsRequest):
     """The options of ``patterns``, with shell completion of labels."""
 
     watch: str | None = option(
-        "LABEL", "Rank every head by its score of one label.", autocompletion=shared.complete_label
+        "LABEL", "Rank every head by its score for one label.", autocompletion=shared.complete_label
     )
 
 
 @dataclass(frozen=True)
 class _Pictures(Options):
-    images: str | None = option("DIR", "Label the heads of a vision model over these pictures.")
+    images: str | None = option("DIR", "Label the heads of a vision model on these pictures.")
 
 
 @command(EXAMPLES, "--watch --probe --control --top", draws="weights, random tokens, control")
@@ -48,7 +48,7 @@ def patterns(
     model: shared.ShapedModel,
     output: shared.Output,
 ) -> None:
-    """Score what every head does and label it, each compared with chance."""
+    """Score what every head does, compared with chance, and label it."""
     from attnviz.draw.numbers import spoken_time
     from attnviz.inspect.patterns import patterns as question
 
@@ -93,6 +93,6 @@ def _over_pictures(
     from attnviz.models.work import Work
 
     paths = picture_files(directory)
-    opened = outlet.load_model(Work(pictures=True))
+    opened = outlet.load_model(Work(reads="picture"))
     assert isinstance(opened, PictureModel)
     outlet.run("reading pictures", pictures, opened, paths, request.index_base)

@@ -15,8 +15,8 @@ from attnviz.inspect.link.request import LinkRequest
 from attnviz.inspect.why.request import WhyRequest
 from attnviz.options import TextColumn, option
 
-_MANY = "Many prompts: one a line, or CSV, TSV or JSON with prompt, and where wanted"
-_BRIEF = "Many prompts: one a line, CSV, TSV or JSON."
+_MANY = "Many prompts: one per line, or CSV, TSV or JSON with prompt and, optionally,"
+_BRIEF = "Many prompts: one per line, CSV, TSV or JSON."
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def link(
     model: shared.DrawnModel,
     output: shared.ArrayOutput,
 ) -> None:
-    """Show why a head looks at a token: who wrote the query and the key."""
+    """Show why a head looks at a token: what wrote the query and the key."""
     from attnviz.inspect.link import link as question
     from attnviz.prompts.study import read_prompts
 
@@ -130,7 +130,7 @@ def patch(
     if pictures.image:
         pictures.refuse(request)
         pairs = picture_pair(request.clean, request.corrupt, pictures.image)
-        work = Work(picture_texts=True)
+        work = Work(reads="picture and text")
     else:
         pairs = read_pairs(
             request.clean, request.corrupt, request.pairs, request.second, chat=request.chat
@@ -149,7 +149,7 @@ attnviz path L1H2 --into value --pairs pairs.jsonl --save listeners.csv
 
 @command(PATH, "--into --pairs --top")
 def path(request: PathRequest, model: shared.DrawnModel, output: shared.Output) -> None:
-    """Follow one head: which later heads read what it writes."""
+    """Follow one head: find which later heads read what it writes."""
     from attnviz.inspect.interventions.path import path as question
     from attnviz.inspect.interventions.prompts import read_pairs
 

@@ -25,7 +25,7 @@ _LONG = 5.0
 
 @command(SWEEP, "--heads --task --steps --seeds --text")
 def sweep(request: SweepRequest, device: Device, output: Output) -> None:
-    """Train the same small decoder with 1, 2, 4, 8 heads, and compare what they learn."""
+    """Train the same small decoder with 1, 2, 4 and 8 heads, and compare what it learns."""
     from attnviz.cli.terminal import messages
     from attnviz.draw.numbers import spoken_time
     from attnviz.learn.sweep import sweep as question

@@ -24,7 +24,7 @@ attnviz use ./my-checkpoint
 class _Choice(Options):
     model: str | None = argument(
         "MODEL",
-        "The default when --model is omitted; without MODEL, show it.",
+        "The model to use when --model is omitted; without MODEL, show it.",
         autocompletion=complete_model,
     )
     none: bool = flag("Clear the default; use the bundled model again.")

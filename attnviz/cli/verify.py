@@ -38,7 +38,7 @@ class _Examined(Options, panel="Model"):
         "as configs/gpt2 (random weights).",
         short="-m",
         autocompletion=shared.complete_model,
-        brief="Check this model, as --model takes it elsewhere.",
+        brief="Check this model: tiny, a directory or a Hugging Face id.",
     )
     seed: int = option("N", "Random seed (weights, inputs).", 0, min=0)
 

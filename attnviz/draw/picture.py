@@ -8,7 +8,7 @@ can be written, the weights are drawn alone.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import groupby
 from math import ceil
 
@@ -26,6 +26,9 @@ from attnviz.draw.palette import STEPS, accent_colour, veils
 from attnviz.draw.prose import words_block, words_lines
 from attnviz.draw.scale import weight_steps
 from attnviz.draw.theme import Theme
+
+MARK = "picture"
+"""The key under which the style of a picture's first half blocks has its number."""
 
 _GAP = 2
 _MOST_LINES, _LEAST_LINES, _AROUND = 40, 6, 6
@@ -104,24 +107,34 @@ def _drawn(shown: Picture, theme: Theme, lines: int, columns: int) -> list[Line]
     """Return a picture in a number of lines and columns, or without colour its weights alone."""
     if not theme.half_blocks:
         return _glyphs(shown, theme, lines, columns)
-    colours = resampled(shown.pixels, 2 * lines, columns)
-    if shown.weights is not None:
-        weights = sampled(shown, shown.weights, 2 * lines, columns)
-        steps, inside = picture_steps(shown, weights), weights >= shown.contour
-        veil = np.array(veils(theme.palette))[steps]  # −1 has the last one
-        colours = colours * (1 - veil[..., 3:]) + veil[..., :3] * veil[..., 3:]
-        if columns >= _OUTLINED * _patches_across(shown):
-            colours[np.logical_or.reduce(_neighbours(inside)) & ~inside] = _LINE
-        elif inside.any():
-            colours[~inside] *= _OUTSIDE
-        colours[_marked(shown, 2 * lines, columns)] = accent_colour(theme.palette)
+    colours = blended(shown, theme, 2 * lines, columns)
     parts = _coarse(colours)[..., None] if theme.coarse else np.rint(colours).astype(int)
     pairs = parts.reshape(lines, 2, columns, -1).swapaxes(1, 2).reshape(lines, columns, -1)
     drawn = []
     for line in pairs.tolist():
         runs = [(len([*alike]), pair) for pair, alike in groupby(line)]
         drawn.append([Segment("▀" * times, _style(*pair)) for times, pair in runs])
+    if theme.pictures is not None:
+        theme.pictures.append((partial(blended, shown, theme), lines, columns))
+        first, mark = drawn[0][0], Style(meta={MARK: len(theme.pictures) - 1})
+        drawn[0][0] = Segment(first.text, (first.style or mark) + mark)
     return drawn
+
+
+def blended(shown: Picture, theme: Theme, high: int, wide: int) -> NDArray[np.float64]:
+    """Return the pixels (high, wide, 3) of a picture with its weights and its contour on it."""
+    colours = resampled(shown.pixels, high, wide)
+    if shown.weights is not None:
+        weights = sampled(shown, shown.weights, high, wide)
+        steps, inside = picture_steps(shown, weights), weights >= shown.contour
+        veil = np.array(veils(theme.palette))[steps]  # −1 has the last one
+        colours = colours * (1 - veil[..., 3:]) + veil[..., :3] * veil[..., 3:]
+        if wide >= _OUTLINED * _patches_across(shown):
+            colours[np.logical_or.reduce(_neighbours(inside)) & ~inside] = _LINE
+        elif inside.any():
+            colours[~inside] *= _OUTSIDE
+        colours[_marked(shown, high, wide)] = accent_colour(theme.palette)
+    return colours
 
 
 def _coarse(colours: NDArray[np.float64]) -> NDArray[np.intp]:

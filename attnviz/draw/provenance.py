@@ -54,7 +54,7 @@ _ALMOST_UNIFORM = 0.9
 
 def spread_words(score: float) -> str:
     """Return how widely a head attends, to stand behind “attends”. score: 1 is uniform."""
-    return "almost uniformly" if score >= _ALMOST_UNIFORM else "to many tokens"
+    return "almost uniformly" if score >= _ALMOST_UNIFORM else "diffusely"
 
 
 def label_text(label: HeadLabel, max_width: int, noun: str = "text") -> str:

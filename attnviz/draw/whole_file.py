@@ -146,7 +146,7 @@ def check_new_directory(path: Path) -> None:
             if any(path.iterdir()):
                 raise UsageError(f"{shown} is not empty: name a new directory, or empty it first")
         elif path.exists() or path.is_symlink():
-            raise UsageError(f"{shown} is there and no directory: name a new one")
+            raise UsageError(f"{shown} exists and is not a directory: name a new one")
         parent = path if _stays(path) else path.resolve().parent
         if not parent.is_dir():
             raise LoadError(f"cannot write {shown}: there is no directory {str(parent)!r}")

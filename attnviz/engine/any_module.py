@@ -283,7 +283,11 @@ class _Watch(TorchFunctionMode):
 
     def _product(self, func: Any, name: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Run a product; if one side of it is attention weights, keep them or remove heads."""
-        flat = [x for each in (*args, *named.values()) for x in _listed(each)]
+        flat = [
+            x
+            for each in (*args, *named.values())
+            for x in (each if isinstance(each, list | tuple) else [each])
+        ]
         sides = [each for each in flat if isinstance(each, Tensor)][-2:]
         for at, side in enumerate(sides):
             if self._is_made(side) and _mixes(name, flat[0], at) and _sums_to_one(side):
@@ -466,10 +470,6 @@ class _Watch(TorchFunctionMode):
         return held is not None and held() is tensor
 
 
-def _listed(given: Any) -> Sequence[Any]:
-    return given if isinstance(given, list | tuple) else (given,)
-
-
 def _mixes(name: str, equation: Any, at: int) -> bool:
     """Return whether a product sums over the last axis of operand ``at``, and keeps the others."""
     if name != "einsum":
@@ -483,11 +483,7 @@ def _mixes(name: str, equation: Any, at: int) -> bool:
 
 
 def _by_query(name: str, equation: Any, at: int) -> Sequence[int] | None:
-    """Return the axes of a product's output that are those of the weights, the query's last.
-
-    They are the axes before the last one, unless an ``einsum`` gives them another order; None if
-    its output lacks one of them. at: which operand the weights are.
-    """
+    """Return the output's axes of operand ``at``, the query's last; None if it lacks one."""
     if name != "einsum" or "." in str(equation):
         return ()
     inputs, _, output = str(equation).replace(" ", "").partition("->")

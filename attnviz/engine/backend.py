@@ -265,7 +265,7 @@ class NumpyBackend:
         if isinstance(model, StackModel) and (found := NumpyAttributor.of(model)) is not None:
             return found
         raise UnsupportedError(
-            f"{model.info.name!r} is no sum that NumPy takes apart: leave out --backend numpy"
+            f"{model.info.name!r} is not a sum that NumPy can decompose: leave out --backend numpy"
         )
 
     def open_splitter(self, kind: Kind, given: Input) -> ScoreSplitter:
@@ -279,7 +279,7 @@ class NumpyBackend:
 
         if not isinstance(self._model, StackModel):
             name = self._model.info.name
-            raise UnsupportedError(f"{name!r} is no stack of layers: choose a model such as tiny")
+            raise UnsupportedError(f"{name!r} is not a stack of layers: choose one such as tiny")
         return self._model.stack
 
     def open_patchable(
@@ -367,7 +367,7 @@ class OwnBackend(NumpyBackend):
 
     def open_attributor(self, given: Input) -> Attributor:
         raise UsageError(
-            f"{self._own.info.name!r} predicts no tokens: there is no logit to take apart, choose "
+            f"{self._own.info.name!r} predicts no tokens: there is no logit to decompose, choose "
             "a model with a vocabulary"
         )
 

@@ -291,10 +291,7 @@ def no_such_head() -> UsageError:
 def record_of(
     model: Model, given: Input, kind: Kind, layers: tuple[LayerWeights, ...]
 ) -> AttentionRecord:
-    """Return the record of one run of ``model``, with notes on numbers that mislead a reader.
-
-    given: the text of the run. kind: of attention. layers: its attention weights.
-    """
+    """Return the record of one run of ``model``, with notes on numbers that mislead a reader."""
     tokens = given.text
     if kind not in _DECODER_KINDS:
         given = Input(tokens)

@@ -149,7 +149,12 @@ def _layer(model: PatchableModel, point: HookedCall) -> _Layer:
     while block is not None:
         outer: dict[int, nn.Module] = {}
         others = list(_others(block, block, attention, outer))
-        matrices = [module for module in others if _is_matrix(module)]
+        matrices = [
+            module
+            for module in others
+            if not isinstance(module, nn.Embedding)
+            and any(weight.ndim > 1 for weight in module.parameters(recurse=False))
+        ]
         if matrices:
             return _Layer(block, others, matrices, outer)
         block = around.get(id(block))
@@ -167,11 +172,6 @@ def _others(
             outer[id(child)] = around
             yield child
             yield from _others(child, child, attention, outer)
-
-
-def _is_matrix(module: nn.Module) -> bool:
-    weights = module.parameters(recurse=False)
-    return not isinstance(module, nn.Embedding) and any(weight.ndim > 1 for weight in weights)
 
 
 class Outputs:

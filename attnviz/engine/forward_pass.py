@@ -105,10 +105,7 @@ class ForwardPass:
         )
 
     def check(self, kind: Kind, weights: Any) -> None:
-        """Raise UnsupportedError unless ``weights`` has the shape (text, head, query, key).
-
-        kind: the kind of attention, which gives the expected sizes.
-        """
+        """Raise UnsupportedError unless weights have a kind's (text, head, query, key)."""
         expected = (self.batch, "heads", self.queries(kind), self.keys(kind))
         shape = tuple(getattr(weights, "shape", ()))
         if len(shape) != 4 or (shape[0], "heads", *shape[2:]) != expected:

@@ -277,10 +277,7 @@ class _Looking:
 
 
 def _whole_row(row: Floats, keys: int) -> Floats:
-    """Return attention weights (head, key), padded with zeros in front to ``keys`` keys.
-
-    A cache may drop keys that lie outside of a window. Raises LostTrackError for a longer row.
-    """
+    """Return weights (head, key), padded where a cache dropped keys; LostTrackError for more."""
     if row.shape[1] > keys:
         raise LostTrackError("there are more keys than tokens")
     return np.pad(row, ((0, 0), (keys - row.shape[1], 0)))

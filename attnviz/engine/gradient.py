@@ -76,7 +76,7 @@ def _gradient(model: PatchableModel, given: Input, replacements: Held | None) ->
         for run, at, wanted in runs:
             logits = model.run(run)
             if logits is None:
-                raise UsageError("this model puts out no logits: there is no loss")
+                raise UsageError("this model returns no logits: there is no loss")
             rows = logits.flatten(0, 1)
             rows = rows if rows.dtype == torch.float64 else rows.float()
             # Choosing rows by their index would copy them, and fill a gradient of all with zeros.
@@ -104,7 +104,7 @@ def _runs(model: PatchableModel, given: Input) -> list[tuple[Input, list[int], l
         return [(given, [at for at, _ in words], [own for _, own in words])]
     mask = model.mask_id
     if mask is None:
-        raise UsageError("this model reads both ways and has no mask token: there is no loss")
+        raise UsageError("this model is bidirectional and has no mask token: there is no loss")
     return [(given.masked(at, mask), [at], [read[at]]) for at in words_to_mask(given, mask)]
 
 

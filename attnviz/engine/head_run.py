@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
-
-import numpy as np
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from attnviz.attention.functional import Array
 from attnviz.engine.observer import BlockFacts, KeepWeights
 from attnviz.errors import UnsupportedError
 from attnviz.measures.reduced import ReducedLayer
 from attnviz.records import Floats, Input, Kind, LayerWeights, ModelInfo
+
+ReadLayer = TypeVar("ReadLayer")
 
 Head: TypeAlias = tuple[int, int]
 """Layer and head, from 0."""
@@ -92,23 +92,18 @@ def norms_of(observe: Callable[..., None], kind: Kind, given: Input) -> dict[int
     return keep.norms_of
 
 
-class KeepRows:
-    """Reads the attention weights and the outputs of some queries, of one kind of attention.
+class KeepLayers(Generic[ReadLayer]):
+    """A reader that keeps what a function returns of each layer of one kind of attention."""
 
-    rows: the queries. weights, outputs: of each layer, (head, row, key) and (head, row, dim).
-    """
-
-    def __init__(self, kind: Kind, rows: Sequence[int]) -> None:
-        self._kind, self._rows = kind, rows
-        self.weights: dict[int, Floats] = {}
-        self.outputs: dict[int, Floats] = {}
+    def __init__(self, kind: Kind, read: Callable[[ReducedLayer], ReadLayer]) -> None:
+        self._kind, self._read = kind, read
+        self.layers: dict[int, ReadLayer] = {}
 
     def wants(self, kind: Kind, layer: int) -> bool:
         return kind == self._kind
 
     def sums(self, text: int, kind: Kind, layer: int, found: ReducedLayer) -> None:
-        self.weights[layer] = np.concatenate([found.rows(at, at + 1) for at in self._rows], 1)
-        self.outputs[layer] = found.outputs(self._rows)
+        self.layers[layer] = self._read(found)
 
 
 class KeepNorms:

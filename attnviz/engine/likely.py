@@ -51,7 +51,7 @@ def log_softmax(logits: NDArray[_Number]) -> NDArray[_Number]:
 START_END = ("start", "end")
 """The two labels of a question-answering model."""
 
-ALONE = "the answer is looked for in the question itself: give its context with --and"
+ALONE = "the answer is sought in the question itself: give its context with --and"
 """The note on a question without a context."""
 
 
@@ -77,10 +77,7 @@ def answer_places(text: Tokens) -> list[int]:
 
 
 def log_chances_of_places(logits: NDArray[np.float64], text: Tokens) -> NDArray[np.float64]:
-    """Return ln p (..., token, 2) of each token as the start and as the end of the answer.
-
-    logits: (..., token, 2). text: of these tokens; those that cannot be an answer get -inf.
-    """
+    """Return ln p (..., token, 2) of each token as start and as end; -inf for what is no answer."""
     places = answer_places(text)
     found = np.full(logits.shape, -np.inf)
     found[..., places, :] = log_softmax(logits[..., places, :].swapaxes(-1, -2)).swapaxes(-1, -2)
@@ -88,10 +85,7 @@ def log_chances_of_places(logits: NDArray[np.float64], text: Tokens) -> NDArray[
 
 
 def likeliest_answer(logs: NDArray[np.float64]) -> AnswerSpan:
-    """Return the likeliest answer: that of the largest p(start) · p(end) with start ≤ end.
-
-    logs: ln p (token, 2), see ``log_chances_of_places``. Of equally likely ones it is the first.
-    """
+    """Return the answer of the largest p(start) · p(end), start ≤ end, the first of equal ones."""
     both = np.triu(np.exp(logs[:, 0])[:, None] * np.exp(logs[:, 1]))
     start, end = (int(at) for at in np.unravel_index(both.argmax(), both.shape))
     return AnswerSpan(start, end, float(np.exp(logs[start, 0])), float(np.exp(logs[end, 1])))

@@ -279,10 +279,7 @@ def _observe_reported(
 
 
 def run_reporting(forward: ForwardPass) -> tuple[Any, dict[Kind, list[Tensor]]]:
-    """Run the pass once with eager attention; return its output and all wanted attention weights.
-
-    The weights are (text, head, query, key) by kind of attention, one tensor for each layer.
-    """
+    """Run the pass once, eager; return its output, and its weights by kind and layer."""
     with borrowed(forward.model, "eager"), without_recording_hooks(forward.model):
         outputs = forward.run(output_attentions=True)
     field = "attentions" if len(forward.kinds) == 1 else "{}_attentions"
@@ -298,7 +295,7 @@ def _check_rows(name: str, weights: Tensor) -> None:
     # This comparison also fails for NaN.
     if not bool((weights.min() >= 0) & (rows.max() <= 1 + _ROW_TOLERANCE) & (rows.max() > 0)):
         raise UnsupportedError(
-            f"{name} reports attention weights that are no shares of one: "
+            f"{name} reports attention weights that are not shares of one: "
             f"smallest {float(weights.min()):g}, largest row sum {float(rows.max()):g}."
         )
 

@@ -91,7 +91,7 @@ class PlainCheck:
         )
         mean = (weights @ value.to(weights.dtype)).transpose(1, 2)
         if not _agree(call, mean, output[:, start : start + rows]):
-            raise self._refused("its weights are no plain softmax")
+            raise self._refused("its weights are not a plain softmax")
 
     def end(self, output: Any) -> None:
         """Raise UnsupportedError if the observed pass did not end as the plain one."""
@@ -183,7 +183,9 @@ class _Names:
 
     def next(self, call: AttentionCall) -> tuple[Kind, int]:
         """Return kind and layer of the next call; IncompleteError if the layer is unknown."""
-        kind = self._kind(call.module, call.inputs[1].shape[-2])
+        kind = kind_of(self._forward, self._encoder, call.module, call.inputs[1].shape[-2])
+        if self._cross is not None and kind != "encoder":
+            kind = "cross" if self._cross[id(call.module)] else "decoder"
         taken = self._taken[kind]
         layer = self._layer(call.module, taken)
         taken.append(layer)
@@ -207,15 +209,6 @@ class _Names:
                 f"{len(passed)} attention modules take no part in a forward pass; load it whole"
             )
 
-    def _kind(self, module: nn.Module, keys: int) -> Kind:
-        if len(self._forward.kinds) == 1:
-            return self._forward.kinds[0]
-        if id(module) in self._encoder:
-            return "encoder"
-        if self._cross is not None:
-            return "cross" if self._cross[id(module)] else "decoder"
-        return "cross" if keys == self._forward.keys("cross") else "decoder"
-
     def _layer(self, module: nn.Module, taken: list[int]) -> int:
         own: Any = getattr(module, "layer_idx", None)
         if isinstance(own, int) and own not in taken:
@@ -237,6 +230,15 @@ def encoder_modules(forward: ForwardPass) -> set[int]:
     if len(forward.kinds) == 1:
         return set()
     return {id(module) for module in forward.model.get_encoder().modules()}
+
+
+def kind_of(forward: ForwardPass, encoder: set[int], module: nn.Module, keys: int) -> Kind:
+    """Return the kind of a module's attention over so many keys. encoder: ids of its modules."""
+    if len(forward.kinds) == 1:
+        return forward.kinds[0]
+    if id(module) in encoder:
+        return "encoder"
+    return "cross" if keys == forward.keys("cross") else "decoder"
 
 
 def _cross_attention(forward: ForwardPass) -> dict[int, bool]:
@@ -329,7 +331,7 @@ def observe_joined(model: TransformersModel, tokens: Tokens, observer: Observer)
             raise not_its_own(model.model, "its attention function gives other numbers")
         mixed = (weights.to(call.value.dtype) @ call.value).transpose(1, 2)
         if not nearly_equal(mixed, output):
-            raise not_its_own(model.model, "its weights are no plain softmax")
+            raise not_its_own(model.model, "its weights are not a plain softmax")
         first = ends.get(layer, 0)
         _, heads, queries, keys = weights.shape
         if observer.wants("self", layer):

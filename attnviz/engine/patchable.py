@@ -372,10 +372,7 @@ def _inner_stack(
 
 
 def _source(head: nn.Module, probe: ForwardPass, points: HookPoints) -> nn.Module:
-    """Return the module that puts out what the vocabulary projection reads, such as the last norm.
-
-    Raises UnsupportedError if no module does. probe: a short pass. points: its attention calls.
-    """
+    """Return the module whose output the vocabulary projection reads; UnsupportedError for none."""
     ended: list[tuple[nn.Module, Any]] = []
     read: list[Any] = []
     with torch.inference_mode(), points.borrowed(), ExitStack() as hooks:

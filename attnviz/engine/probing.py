@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
 
 from attnviz.engine.backend import backend_of
 from attnviz.engine.capture import Choice, capture, kind_of, reading_segments, target_tokens
-from attnviz.engine.head_run import Run
+from attnviz.engine.head_run import KeepLayers, ReadLayer, Run
 from attnviz.engine.observer import BLOCK_CELLS, Held, Observer, SumsReader
 from attnviz.errors import UsageError
 from attnviz.measures.reduced import ReducedLayer
 from attnviz.models.model import Model, TwoStackModel, random_copies
 from attnviz.models.resolve import random_twin
 from attnviz.records import Input, Kind, Tokens
-
-ReadLayer = TypeVar("ReadLayer")
 
 _TRIAL = "The cat sat on the mat."
 
@@ -128,27 +125,13 @@ class Probing:
         self, given: Input, read: Callable[[ReducedLayer], ReadLayer]
     ) -> dict[int, ReadLayer]:
         """Return what ``read`` computes from each layer's sums, see ``Backend.read_sums``."""
-        reader = _LayerReader(self.kind, read)
+        reader = KeepLayers(self.kind, read)
         self.read_sums(reader, [given])
         return reader.layers
 
     def twin(self, seed: int) -> Probing:
         """Return the architecture with random parameters, opened for the same kind of attention."""
         return Probing(random_twin(self.model, seed), self.kind, self.causal)
-
-
-class _LayerReader(Generic[ReadLayer]):
-    """A ``SumsReader`` that keeps what a function returns of each layer."""
-
-    def __init__(self, kind: Kind, read: Callable[[ReducedLayer], ReadLayer]) -> None:
-        self._kind, self._read = kind, read
-        self.layers: dict[int, ReadLayer] = {}
-
-    def wants(self, kind: Kind, layer: int) -> bool:
-        return kind == self._kind
-
-    def sums(self, text: int, kind: Kind, layer: int, found: ReducedLayer) -> None:
-        self.layers[layer] = self._read(found)
 
 
 def _fits(tokens: Tokens, context: int | None) -> bool:

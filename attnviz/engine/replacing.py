@@ -243,11 +243,7 @@ Outputs: TypeAlias = Callable[[Input], Held]
 
 
 def mean_outputs(outputs: Outputs, kind: Kind, inputs: Sequence[Input]) -> Held:
-    """Return the mean output (1, head, dim) of each layer's heads over all tokens, in float64.
-
-    outputs: runs the model over one text. kind: the kind of attention whose heads these are.
-    Raises UsageError if there are no tokens.
-    """
+    """Return the mean outputs (1, head, dim) by layer over all tokens; UsageError for no token."""
     tokens = sum(_length(kind, given) for given in inputs)
     if not tokens:
         raise UsageError("the reference is empty: give it at least one text")

@@ -59,12 +59,6 @@ class TextReader:
             raise no_such_head()
         return TextPass(record_of(self.model, wanted.given, kind, keep.layers), seen.logits)
 
-    def _predicts(self, kind: Kind) -> bool:
-        """Return True if the model's logits predict the next token of the queries' text."""
-        if kind != "self" or self._backend.in_order:
-            return kind != "encoder"
-        return open_probing(self.model, kind).causal
-
     def norms(self, wanted: Asked, removed: Collection[Head] = ()) -> Mapping[int, Floats]:
         """Return the norms ‖v_j W_O^h‖ of each layer, (head, key): the size of each value's effect.
 
@@ -77,7 +71,10 @@ class TextReader:
         check_heads(self.model.info.heads_of_layers, removed)
         given, kind = wanted.given, wanted.kind
         if kind not in self._runs:
-            self._runs[kind], _ = self._backend.open_heads(kind, given, self._predicts(kind))
+            predicts = kind != "encoder"
+            if kind == "self" and not self._backend.in_order:
+                predicts = open_probing(self.model, kind).causal
+            self._runs[kind], _ = self._backend.open_heads(kind, given, predicts)
         with reading_segments(self.model, given.text):
             return self._runs[kind](given, removed, norms)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,8 +19,8 @@ from attnviz.engine.head_run import (
     Head,
     HeadRun,
     Heads,
+    KeepLayers,
     KeepNorms,
-    KeepRows,
     Rows,
     Run,
     by_layer,
@@ -52,11 +53,12 @@ from attnviz.engine.patchable import (
 from attnviz.engine.projections import ValueNorms
 from attnviz.engine.selection import check_heads
 from attnviz.errors import UnsupportedError
+from attnviz.measures.reduced import ReducedLayer
 from attnviz.models.attention_interface import uses_interface
 from attnviz.models.model import Reader
 from attnviz.models.threads import suit
 from attnviz.models.transformers_model import TransformersModel
-from attnviz.records import Input, Kind, ModelInfo, Tokens
+from attnviz.records import Floats, Input, Kind, ModelInfo, Tokens
 
 if TYPE_CHECKING:  # what only some questions need is imported where they ask
     from attnviz.engine.attribution.on_torch import TorchAttributor
@@ -131,12 +133,18 @@ class TorchBackend:
         ) -> HeadRun:
             check_heads(patchable.heads, removed)
             if rows is not None:
-                keep_rows, wanted = KeepRows(kind, rows), frozenset({kind})
-                seen_rows = tuple(rows) if predicts else False
-                forward = replace(whole_pass(whole, kind, given), wanted=wanted, logits=seen_rows)
-                logits = read_sums_of(opened, forward, keep_rows)
-                predicted = _predicted(logits[0]) if predicts else None
-                return HeadRun(keep_rows.weights, keep_rows.outputs, predicted)
+                few = KeepLayers(kind, partial(_weights_and_outputs, rows))
+                forward = replace(
+                    whole_pass(whole, kind, given),
+                    wanted=frozenset({kind}),
+                    logits=tuple(rows) if predicts else False,
+                )
+                logits = read_sums_of(opened, forward, few)
+                return HeadRun(
+                    {layer: found[0] for layer, found in few.layers.items()},
+                    {layer: found[1] for layer, found in few.layers.items()},
+                    _predicted(logits[0]) if predicts else None,
+                )
             size = length_class(len(given.text))
             if removed and size not in compared:
                 run(given)  # compares with a plain pass, from which runs without heads differ
@@ -217,6 +225,11 @@ class TorchBackend:
         return torch_patching(
             self.open_patchable(kind, pairs[0].corrupt, labels=True), pairs, options
         )
+
+
+def _weights_and_outputs(rows: Sequence[int], found: ReducedLayer) -> tuple[Floats, Floats]:
+    """Return the weights (head, row, key) and the outputs (head, row, dim) of some queries."""
+    return np.concatenate([found.rows(at, at + 1) for at in rows], 1), found.outputs(rows)
 
 
 def _predicted(logits: torch.Tensor) -> Array:

@@ -36,13 +36,13 @@ from attnviz.engine.hook_points import (
 )
 from attnviz.engine.inside_attention import edited_call
 from attnviz.engine.linear_map import is_linear, linear_maps
-from attnviz.engine.passes import WatchedCall, encoder_modules, watched
+from attnviz.engine.passes import WatchedCall, encoder_modules, kind_of, watched
 from attnviz.engine.patching import SITES, What
 from attnviz.engine.replacing import LostTrackError
 from attnviz.errors import UnsupportedError
 from attnviz.models.attention_interface import uses_interface
 from attnviz.models.split import require_one_process
-from attnviz.records import Input, Kind
+from attnviz.records import Input
 
 
 def find_hook_points(probe: ForwardPass) -> HookPoints:
@@ -56,10 +56,7 @@ def find_hook_points(probe: ForwardPass) -> HookPoints:
 
 
 def _find_registered(probe: ForwardPass) -> _Registered | None:
-    """Return the attention calls of a model that looks its attention function up at each call.
-
-    The result is None if some of its attention is not looked up. probe: a short pass over one text.
-    """
+    """Return the calls of a model that looks its attention up; None if some are not looked up."""
     found: list[HookedCall] = []
 
     def answer(watch: WatchedCall) -> Attended:
@@ -107,7 +104,7 @@ class _Registered(_Points):
             if weights is None or not bool((weights[:, hidden] == 0).all()):
                 raise UnsupportedError(
                     f"{type(self._model).__name__} leaves weight on a key whose score is −∞ "
-                    f"in layer {point.layer}: its attention is no plain softmax"
+                    f"in layer {point.layer}: its attention is not a plain softmax"
                 )
             return output, weights
 
@@ -284,7 +281,7 @@ class _ProjectionSearch(SoftmaxWatch):
         scores, self.pending = self.pending, None
         if self._blocks.get(id(module)) is not self._block:
             raise _refused(self._probe, "it lies outside the block of its softmax")
-        kind = self._kind(module, scores[-1])
+        kind = kind_of(self._probe, self._encoder, module, scores[-1])
         heads = prod(scores[:-2])
         dim = self._width(args[0], scores[-2], heads)
         layer = sum(point.kind == kind for point in self.found)
@@ -301,13 +298,6 @@ class _ProjectionSearch(SoftmaxWatch):
         ]:
             raise _refused(self._probe, "its heads do not lie side by side")
         return int(merged.shape[-1] // heads)
-
-    def _kind(self, module: nn.Module, keys: int) -> Kind:
-        if len(self._probe.kinds) == 1:
-            return self._probe.kinds[0]
-        if id(module) in self._encoder:
-            return "encoder"
-        return "cross" if keys == self._probe.keys("cross") else "decoder"
 
 
 def _refused(probe: ForwardPass, why: str) -> UnsupportedError:

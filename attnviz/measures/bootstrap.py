@@ -239,10 +239,7 @@ def benjamini_hochberg(p: NDArray[np.floating]) -> NDArray[np.floating]:
 
 
 def _signs(texts: int, seed: int) -> Iterator[NDArray[np.floating]]:
-    """Yield blocks (flip, text) of +1 and −1, with which to multiply the values of texts.
-
-    They are all distinct flips if these are few; else no flip first, then random ones.
-    """
+    """Yield blocks (flip, text) of ±1: all distinct flips if few, else none, then random."""
     if 2 ** (texts - 1) <= _FLIPS:
         flips = np.arange(2 ** (texts - 1))
         yield 1.0 - 2.0 * (flips[:, None] >> np.arange(texts) & 1)

@@ -349,10 +349,7 @@ def on_host(values: Any) -> NDArray[Any]:
 
 
 def all_on_host(values: Sequence[Any]) -> list[NDArray[Any]]:
-    """Return values as NumPy arrays; tensors come from a GPU in one copy, for which it waits once.
-
-    values: arrays of NumPy, or tensors of one type of number.
-    """
+    """Return values as NumPy arrays; tensors of one type come from a GPU in a single copy."""
     if not values or any(isinstance(each, np.ndarray) for each in values):
         return [on_host(each) for each in values]
     sizes = [each.numel() for each in values]

@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from attnviz.measures.sinks import sink_of
 from attnviz.measures.word_links import WordLink, WordLinks, agreed_links
 from attnviz.measures.words import is_mark, word_ranges, word_text, words_of_tokens
-from attnviz.records import AttentionRecord, HeadLabel, LayerWeights, Tokens
+from attnviz.records import AttentionRecord, HeadLabel, LayerWeights
 
 Why = Literal["induction", "reference", "label", "asked", "apart", "function", "local", "nearest"]
 
@@ -172,13 +172,6 @@ def _alone(
     return WordLink(query, key, layer, head, mean, habit, heads=1, chance=math.nan)
 
 
-def _are_neighbours(tokens: Tokens, one: range, other: range) -> bool:
-    """Return whether no word stands between two words of a text, which may be the same one."""
-    first, second = sorted((one, other), key=lambda word: word.start)
-    between = "".join(tokens.texts[first.stop : second.start]).strip()
-    return all(map(is_mark, between))
-
-
 class _Text:
     """The words of a record, and which of them a person would connect with an earlier one."""
 
@@ -227,7 +220,9 @@ class _Text:
 
     def are_neighbours(self, one: int, other: int) -> bool:
         """Return whether no word stands between two words, which may be the same one."""
-        return _are_neighbours(self.tokens, self.words[one], self.words[other])
+        first, second = sorted((self.words[one], self.words[other]), key=lambda word: word.start)
+        between = "".join(self.tokens.texts[first.stop : second.start]).strip()
+        return all(map(is_mark, between))
 
     def attended(
         self, weights: NDArray[np.floating], queries: Sequence[int]
@@ -350,11 +345,7 @@ def _asked(text: _Text) -> list[Telling]:
 
 
 def _is_verb(word: str, before: str) -> bool:
-    """Return whether an English word looks like a verb.
-
-    An auxiliary does, a common irregular past, a word in -ed, one in -ing after an auxiliary, and
-    a content word after a modal or a form of “do”. before: the word before it.
-    """
+    """Return whether an English word looks like a verb, by itself and by the word before it."""
     ends = word.endswith("ed") or (word.endswith("ing") and before.lower() in _AUXILIARY)
     bare = before.lower() in _BEFORE_VERBS and is_content(word)
     return word.lower() in _VERBS or bare or (len(word) > 4 and ends)

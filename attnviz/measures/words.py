@@ -194,10 +194,7 @@ WordPlaces = tuple[Word | None, Word | None]
 
 
 def find_word(record: AttentionRecord, wanted: str) -> WordPlaces:
-    """Return where a word is among the queries, and among the keys; None for where it is not.
-
-    wanted: see ``find_in``. Raises UsageError if it is in neither.
-    """
+    """Return where a word is among queries and keys, None for nowhere; UsageError if in neither."""
     queries = find_in(record.queries, wanted)
     keys = queries if record.keys is record.queries else find_in(record.keys, wanted)
     if queries is None and keys is None:
@@ -215,8 +212,8 @@ def place_of(tokens: Tokens, wanted: str) -> int:
 
 def _absent(wanted: str, count: int) -> UsageError:
     return UsageError(
-        f"no token {wanted!r} in the text: give a word of it, WORD:2 for its second place, or an "
-        f"index from 0 to {count - 1}"
+        f"no token {wanted!r} in the text: give a word in it, WORD:2 for its second occurrence, "
+        f"or an index from 0 to {count - 1}"
     )
 
 

@@ -197,8 +197,8 @@ def _safetensors_shapes(name: str, path: Path) -> Shapes:
             return {tensor: tuple(file.get_slice(tensor).get_shape()) for tensor in names}
     except damage() as error:
         raise LoadError(
-            f"{name!r} is damaged: {path.name} is no whole safetensors file ({one_line(error)}); "
-            f"delete {str(path.resolve())!r} and get it again"
+            f"{name!r} is damaged: {path.name} is not a complete safetensors file "
+            f"({one_line(error)}); delete {str(path.resolve())!r} and get it again"
         ) from error
 
 
@@ -220,10 +220,7 @@ def _header_length(stream: BinaryIO) -> int:
 
 
 def read_config(name: str, directory: Path) -> dict[str, Any]:
-    """Return the fields of a checkpoint's config.json, in the types that every reader expects.
-
-    Raises LoadError if there is none, or if a field has another type or an absurd value.
-    """
+    """Return the fields of config.json; LoadError for none, or one of an absurd type or value."""
     path = directory / "config.json"
     if not path.is_file():
         named = filter(Path.is_file, sorted(directory.glob("*.gguf")))
@@ -235,7 +232,7 @@ def read_config(name: str, directory: Path) -> dict[str, Any]:
         if inside:  # as a trainer leaves them
             last = max(inside, key=os.path.getmtime).parent
             typed = f"; its subdirectory {last.name!r} has one: type {shlex.quote(str(last))}"
-        raise LoadError(f"{name!r} is no checkpoint: the directory has no config.json{typed}")
+        raise LoadError(f"{name!r} is not a checkpoint: the directory has no config.json{typed}")
     with damaged(f"the config.json of {name!r}"):
         fields: dict[str, Any] = _plain(read_json(path))
     for field, expected, fits in _FIELDS:
@@ -252,7 +249,7 @@ def read_config(name: str, directory: Path) -> dict[str, Any]:
 
 
 def _beside_config(directory: Path) -> dict[str, Any]:
-    """Return the ``quantization_config`` in a file beside config.json, or nothing."""
+    """Return the ``quantization_config`` in a file next to config.json, or nothing."""
     for file, method in QUANTISED.items():
         if (path := directory / file).is_file():
             fields = read_json(path)

@@ -73,11 +73,7 @@ class Growth:
 
 
 def check_files(name: str, directory: Path) -> None:
-    """Raise LoadError if files of a tokenizer are too large, or would need too much memory.
-
-    name: of the model, for messages. directory: where the files are.
-    The tokenizer library normalises added tokens as soon as it opens the files.
-    """
+    """Raise LoadError if a tokenizer's files are too large, or its added tokens grow too long."""
     names = file_names(directory)
     for file in {*side_files(names, False), *(file for file in names if file.endswith(".json"))}:
         check_size(directory / file, TOKENIZER_BYTES)
@@ -138,7 +134,8 @@ def _check(name: str, steps: list[_Step], text: str) -> None:
 
 def _grows_too_long(name: str) -> LoadError:
     return LoadError(
-        f"{name} cannot be used: it makes more than {_GROWTH} characters of each one of a text"
+        f"{name} cannot be used: it makes more than {_GROWTH} characters of each character of a "
+        "text"
     )
 
 

@@ -96,10 +96,7 @@ def find_checkpoint(
 
 
 def find_config(name: str, *, revision: str | None = None, offline: bool = False) -> Snapshot:
-    """Return the directory with a hub id's config.json, and what quantises it beside that.
-
-    Errors as ``find_checkpoint``.
-    """
+    """Return the directory of a hub id's config.json, and what quantises it beside that."""
     cached = _cached(name, revision)
     if cached is not None:
         return cached
@@ -115,7 +112,7 @@ def find_config(name: str, *, revision: str | None = None, offline: bool = False
 
 def _cached(name: str, revision: str | None) -> Snapshot | None:
     if revision is not None and _REVISION.fullmatch(revision) is None:
-        raise UsageError(f"--revision {revision!r} is no branch, tag or commit: give one")
+        raise UsageError(f"--revision {revision!r} is not a branch, tag or commit: give one")
     try:
         needed = ("config.json", files.ADAPTER)
         each = [try_to_load_from_cache(name, file, revision=revision) for file in needed]
@@ -292,7 +289,7 @@ def _check_content(name: str, file: str, path: Path, tag: str) -> None:
             damaged.unlink(missing_ok=True)
         raise LoadError(
             f"{file} of {name!r} arrived damaged: expected the SHA-256 {tag}, got {found}; "
-            f"run again to fetch it anew"
+            f"run again to fetch it again"
         )
 
 
@@ -436,7 +433,7 @@ def contact_error(error: Exception, name: str, revision: str | None) -> LoadErro
         case failed.LocalEntryNotFoundError() | failed.FileMetadataError():
             return _unreachable(name, error.__cause__ or error)
         case failed.EntryNotFoundError():
-            return LoadError(f"{name!r} has no config.json, so it is no transformers checkpoint")
+            return LoadError(f"{name!r} has no config.json, so it is not a transformers checkpoint")
         case failed.HfHubHTTPError():
             return _refusal(error, name)
         case failed.OfflineModeIsEnabled() | TimeoutError() | ConnectionError() | _HttpError():

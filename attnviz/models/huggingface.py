@@ -49,6 +49,7 @@ from attnviz.models.third_party import quietly, third_party, tokenizing
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.models.vision import PIXELS, picture_model
 from attnviz.models.whole import read_shape
+from attnviz.models.work import Reads
 from attnviz.ranks import size
 from attnviz.reading import read_json
 from attnviz.records import NO_PREDICTIONS
@@ -74,18 +75,15 @@ def load_transformers(
     spread: Mapping[str, Any] | None = None,
     tp: bool = False,
     logits: bool = False,
-    pictures: bool = False,
-    picture_texts: bool = False,
-    speech: bool = False,
+    reads: Reads = "text",
 ) -> TransformersModel:
     """Load a checkpoint: a local directory, or a hub id from the cache or the network.
 
     The options are those of ``LoadOptions``. spread: what places its layers, see
     ``placement.spread``; None for one device. tp: True splits it over the processes of torchrun.
     logits: True refuses a checkpoint whose class has no head, before its weights are read.
-    pictures: True opens the part that reads pictures, with its image processor; the result is a
-    ``PictureModel``. picture_texts: True opens a vision-language model with its processor, as a
-    ``PictureTextModel``. speech: True opens a Whisper model, as a ``SpeechModel``.
+    reads: a picture opens the part that reads pictures, as a ``PictureModel``; a picture and text a
+    vision-language model, as a ``PictureTextModel``; a sound Whisper, as a ``SpeechModel``.
 
     Raises LoadError if the model is not found, without access, incomplete, damaged or refused as
     unsafe; OfflineError if it is not in the cache, and the network is not to be used or does not
@@ -114,11 +112,11 @@ def load_transformers(
     bare = _bare_class(config)
     if logits and bare is not None and (config.architectures or [None])[0] == bare.__name__:
         raise no_logits(name)
-    if picture_texts:
+    if reads == "picture and text":
         require_picture_text(name, config)
-    if speech:
+    if reads == "sound":
         require_speech(name, config)
-    if pictures:
+    if reads == "picture":
         require_layout(config)
     else:
         read_shape(config, name)  # refuses a model without heads before its weights are read
@@ -127,7 +125,7 @@ def load_transformers(
     )
     shapes = files.check_weights(name, directory, weights)
     files.check_layers(name, fields, shapes)
-    main_input = PIXELS if pictures else FEATURES if speech else "input_ids"
+    main_input = {"picture": PIXELS, "sound": FEATURES}.get(reads, "input_ids")
     classes = _classes(name, directory, config, trust_remote_code, main_input)
     stored = sum((directory / file).stat().st_size for file in weights)
     needed = needed_memory(name, classes[0], config, shapes, stored=stored, dtype=number_type)
@@ -136,13 +134,13 @@ def load_transformers(
     options = {**(spread or {}), **(_parted(name, config) if tp else {})}
     own = adapter is not None and files.has_vocabulary(files.file_names(adapter.directory))
     texts = adapter.directory if adapter is not None and own else directory
-    if pictures:
+    if reads == "picture":
         processor = open_processor(name, directory, trust_remote_code)
     else:
         tokenizer = _open_tokenizer(name, texts, config, trust_remote_code)
-        if picture_texts:
+        if reads == "picture and text":
             processor = open_text_processor(name, directory, config)
-        if speech:
+        if reads == "sound":
             processor = open_extractor(name, directory, config)
     safe = weights[0].endswith(".safetensors")
     with no_bars(), _without_peft(), _named_scheme(name, fields):
@@ -165,11 +163,12 @@ def load_transformers(
     said = files.stored_metadata(directory, weights)
     revision = snapshot.revision or stated_revision(said)
     facts: dict[str, Any] = {"device": place, "revision": revision, "notes": notes}
-    if pictures:
-        return picture_model(name, model, processor, **facts | {"notes": _of_pictures(notes)})
-    if picture_texts:
+    if reads == "picture":
+        facts["notes"] = tuple(note for note in notes if NO_PREDICTIONS not in note)
+        return picture_model(name, model, processor, **facts)
+    if reads == "picture and text":
         return picture_text_model(name, model, processor, **facts)
-    if speech:
+    if reads == "sound":
         return speech_model(name, model, tokenizer, processor, **facts)
     return prepared(
         name,
@@ -181,11 +180,6 @@ def load_transformers(
         trained_tokens=trained_tokens(said),
         stored=held,
     )
-
-
-def _of_pictures(notes: Sequence[str]) -> tuple[str, ...]:
-    """Return the notes without the one on predicted words, which nobody expects of a picture."""
-    return tuple(note for note in notes if NO_PREDICTIONS not in note)
 
 
 def _parted(name: str, config: Any) -> dict[str, Any]:
@@ -227,7 +221,7 @@ def load_shape(
         )
     files.check_layers(name, shape.config)
     fields = {key: value for key, value in shape.config.items() if key != "model_type"}
-    with third_party(f"the shape {name!r} is no model that transformers {_VERSION} knows"):
+    with third_party(f"the shape {name!r} is not a model that transformers {_VERSION} knows"):
         config = transformers.AutoConfig.for_model(shape.config["model_type"], **fields)
         without_choices(config)
         model_class = getattr(transformers, shape.config["architectures"][0])
@@ -267,7 +261,7 @@ def _open_config(
         config = transformers.AutoConfig.from_pretrained(
             directory, local_files_only=True, trust_remote_code=trust_remote_code
         )
-        if about := fields.get("quantization_config"):  # of a file beside config.json, too
+        if about := fields.get("quantization_config"):  # of a file next to config.json, too
             config.quantization_config = about
         return without_choices(config)
 
@@ -318,7 +312,7 @@ def _open_tokenizer(name: str, directory: Path, config: Any, trust_remote_code: 
     lacks = not files.has_vocabulary(files.file_names(directory))
     without = LoadError(
         f"{name!r} has no tokenizer: the directory has no tokenizer.json or vocabulary; "
-        f"copy the tokenizer's files beside config.json"
+        f"copy the tokenizer's files next to config.json"
     )
     try:
         with tokenizing(name):

@@ -84,7 +84,9 @@ def tower_layouts(
     size = shape[-2:]
     own_boxes = chain(boxes, repeat(WHOLE))
     if "image_grid_thw" in inputs:
-        merge, window = config.spatial_merge_size, _window(config)
+        merge, window = config.spatial_merge_size, 0
+        if hasattr(config, "fullatt_block_indexes"):  # windows of so many merged patches a side
+            window = int(config.window_size // merge // config.patch_size)
         grids = np.asarray(inputs["image_grid_thw"]).tolist()
         return tuple(
             _layout(before, _in_blocks((frames, rows, columns), merge, window), at, next(own_boxes))
@@ -346,13 +348,6 @@ def _pair(size: Any) -> tuple[int, int]:
 def _raster(rows: int, columns: int) -> _Cells:
     row, column = np.indices((rows, columns)).reshape(2, -1)
     return rows, columns, row, column
-
-
-def _window(config: Any) -> int:
-    """Return the side of an attention window in merged patches, 0 without windows."""
-    if not hasattr(config, "fullatt_block_indexes"):
-        return 0
-    return int(config.window_size // config.spatial_merge_size // config.patch_size)
 
 
 def _in_blocks(grid: tuple[int, int, int], merge: int, window: int) -> _Cells:

@@ -287,7 +287,7 @@ def require_number(what: str, value: float, info: ModelInfo) -> None:
 def no_logits(name: str) -> UsageError:
     """Return the error for a model without a head, which has no logit to explain."""
     return UsageError(
-        f"{name!r} predicts no tokens and no label of a text: there is no logit to take apart, "
+        f"{name!r} predicts no tokens and no label of a text: there is no logit to decompose, "
         "choose a model with a language-model head or a classifier"
     )
 

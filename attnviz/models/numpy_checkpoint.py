@@ -203,7 +203,7 @@ def _check_work(work: Work, threads: int | None, sizes: ModelSizes, types: Seque
     run = work.operations(sizes) / _SPEED * (1 - 1 / processors)
     read = sizes.weights * max(_READ[kind] for kind in types)
     if maps > _MAPS or run + read > _TORCH_START:
-        raise NotUnderstoodError(f"{work.tokens:,} tokens are sooner run by torch")
+        raise NotUnderstoodError(f"{work.tokens:,} tokens run faster in torch")
 
 
 # Files ---------------------------------------------------------------------------------------

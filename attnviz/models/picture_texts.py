@@ -8,10 +8,9 @@ this one. The part of the model that reads the pictures runs unobserved.
 
 from __future__ import annotations
 
-import functools
 from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from types import MethodType
 from typing import Any
 
 import numpy as np
@@ -189,14 +188,12 @@ class PictureTextModel(TransformersModel):
         return args, {**named, "input_ids": plain, **_as_long(pictures, ids, int(self.continues))}
 
     def _batch(self, numbers: tuple[int, ...]) -> dict[str, Tensor]:
-        """Return what the model reads of the pictures of prompts, the same object if it is known.
-
-        By that object the output of the tower is known, too, see ``once_for_each``.
-        """
+        """Return what is read of prompts' pictures, one object: see ``_image_features``."""
         if numbers not in self.batches:
             known = list(self.read.values())
             rows = [known[number].inputs for number in numbers]
-            joined = {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
+            with torch.inference_mode(False):  # a run with gradients reads them, too
+                joined = {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
             self.batches[numbers] = joined
             while len(self.batches) > _BATCHES:
                 self.batches.popitem(last=False)
@@ -204,10 +201,7 @@ class PictureTextModel(TransformersModel):
 
 
 def _as_long(inputs: dict[str, Tensor], ids: Tensor, behind: int) -> dict[str, Tensor]:
-    """Return the inputs for texts of another length: each has a number for each token, or none.
-
-    ids: (text, token). behind: the number of what comes after the prompt.
-    """
+    """Return inputs with a number for each of ids (text, token), cut or filled up by ``behind``."""
     changed, tokens = dict(inputs), ids.shape[1]
     for name in inputs:
         if name.endswith(_BY_TOKEN):
@@ -217,24 +211,22 @@ def _as_long(inputs: dict[str, Tensor], ids: Tensor, behind: int) -> dict[str, T
     return changed
 
 
-def once_for_each(reads: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a tower's function that runs unobserved, and once for the same tensor of pixels.
+_TOWERS: Any = WeakIdKeyDictionary()
+"""What towers put out, by the tensor of pixels that they read, by the model that has the tower, and
+by how it computes."""
+
+
+def _image_features(trunk: Any, pixel_values: Tensor, *args: Any, **named: Any) -> Any:
+    """Return what a model's tower puts out, unobserved, and once for the same tensor of pixels.
 
     A run with a head of the decoder changed reads the same pictures: its tower puts out the same.
     """
-    known: Any = WeakIdKeyDictionary()
-
-    @functools.wraps(reads)
-    def get_image_features(pixel_values: Tensor, *args: Any, **named: Any) -> Any:
-        weights = next(reads.__self__.parameters())  # type: ignore[attr-defined]
-        way = weights.dtype, weights.device, torch.is_inference_mode_enabled()
-        outputs = known.setdefault(pixel_values, {})
-        if way not in outputs:
-            with unobserved():
-                outputs[way] = reads(pixel_values, *args, **named)
-        return outputs[way]
-
-    return get_image_features
+    way = trunk.dtype, trunk.device, torch.is_inference_mode_enabled()
+    known = _TOWERS.setdefault(pixel_values, WeakIdKeyDictionary()).setdefault(trunk, {})
+    if way not in known:
+        with unobserved():
+            known[way] = type(trunk).get_image_features(trunk, pixel_values, *args, **named)
+    return known[way]
 
 
 def _image_token(model: Any) -> int:
@@ -268,7 +260,7 @@ def picture_text_model(
     trunk = twin.base_model
     if trunk is not twin:
         trunk = twin._modules[twin.base_model_prefix] = own_copy(trunk)
-    trunk.get_image_features = once_for_each(trunk.get_image_features)
+    trunk.get_image_features = MethodType(_image_features, trunk)
     known = described(name, twin, processor.tokenizer, **facts)
     continues = model.config.model_type in READS_BOTH_WAYS
     opened = PictureTextModel(**vars(known), processor=processor, continues=continues)

@@ -133,7 +133,7 @@ def _require_file(path: str, name: str) -> None:
     if not os.path.exists(path):
         raise LoadError(f"no file {name} here")
     if not os.path.isfile(path):
-        raise LoadError(f"{name} is no file: a picture is given as a PNG, JPEG or WebP file")
+        raise LoadError(f"{name} is not a file: give a picture as a PNG, JPEG or WebP file")
 
 
 @contextmanager
@@ -149,7 +149,7 @@ def _opening(name: str) -> Iterator[Any]:
     except LoadError as error:
         if isinstance(error.__cause__, UnidentifiedImageError):
             raise LoadError(
-                f"{name} is no picture that Pillow knows, such as PNG or JPEG"
+                f"{name} is not a picture that Pillow knows, such as PNG or JPEG"
             ) from None
         if type(error.__cause__).__name__.startswith("DecompressionBomb"):
             raise _too_large(name, "") from None

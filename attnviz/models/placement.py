@@ -74,7 +74,7 @@ def _made_directory(named: str) -> str:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except FileExistsError as error:
-        raise LoadError(f"{shown} is no directory: name one, or a new one") from error
+        raise LoadError(f"{shown} is not a directory: name one, or a new one") from error
     except OSError as error:
         raise LoadError(f"{shown} cannot be made: {error.strerror}; name another") from error
     if not os.access(path, os.W_OK | os.X_OK):

@@ -98,7 +98,7 @@ def redrawn(model: TransformersModel, seed: int) -> TransformersModel:
     name = model.info.name
     size = sum(weight.numel() * weight.element_size() for weight in whole.parameters())
     require_memory(name, size, whole.device)
-    with third_party(f"{name!r} cannot be built anew"), drawing(whole.dtype, seed):
+    with third_party(f"{name!r} cannot be built again"), drawing(whole.dtype, seed):
         twin = type(whole)(copy.deepcopy(whole.config))
     return prepared(name, twin, model.tokenizer, whole.device, seed=seed)
 

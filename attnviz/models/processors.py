@@ -52,7 +52,7 @@ def open_text_processor(name: str, directory: Path, config: Any) -> Any:
     )
     raise LoadError(
         f"{name!r} does not say how it reads texts with pictures: {what}; copy "
-        "processor_config.json and preprocessor_config.json beside config.json"
+        "processor_config.json and preprocessor_config.json next to config.json"
     )
 
 

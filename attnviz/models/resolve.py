@@ -134,6 +134,13 @@ def load(name: str, options: LoadOptions | None = None) -> Model:
     return model
 
 
+_EXAMPLES = {
+    "picture": "a vision model, such as --model facebook/dinov2-small",
+    "picture and text": "a vision-language model, such as Qwen2.5-VL or SmolVLM",
+    "sound": "a speech model, such as --model openai/whisper-tiny",
+}
+
+
 def _loaded(name: str, options: LoadOptions) -> Model:
     source = resolve(name)
     if source.kind in ("bundled", "own"):
@@ -141,13 +148,8 @@ def _loaded(name: str, options: LoadOptions) -> Model:
             raise UsageError(f"{name!r} runs in NumPy: --backend torch is for checkpoints")
         if options.backend == "numpy" and options.work.tokens is None and name != "mha":
             raise not_by_numpy(name, _NEEDS_TORCH)
-        for asked, example in (
-            (options.work.pictures, "a vision model, such as --model facebook/dinov2-small"),
-            (options.work.picture_texts, "a vision-language model, such as Qwen2.5-VL or SmolVLM"),
-            (options.work.speech, "a speech model, such as --model openai/whisper-tiny"),
-        ):
-            if asked:
-                raise UsageError(f"{name!r} reads text: give {example}")
+        if options.work.reads != "text":
+            raise UsageError(f"{name!r} reads text: give {_EXAMPLES[options.work.reads]}")
     if source.kind == "bundled":
         from attnviz.models.bundled import Bundled
 
@@ -163,12 +165,12 @@ def _loaded(name: str, options: LoadOptions) -> Model:
     from attnviz.models.placement import SPREAD, spread
 
     if source.shape is not None:
-        if options.work.picture_texts:
+        if options.work.reads == "picture and text":
             raise UsageError(
                 f"{name!r} has random weights and no processor: a text with pictures takes a "
                 "checkpoint; leave the text out to look at its tower"
             )
-        if options.work.speech:
+        if options.work.reads == "sound":
             raise UsageError(f"{name!r} has random weights: a sound takes a checkpoint of Whisper")
         if options.tp or options.device == SPREAD:
             raise UsageError(
@@ -180,16 +182,14 @@ def _loaded(name: str, options: LoadOptions) -> Model:
             device=options.device,
             dtype=options.dtype,
             seed=options.seed,
-            pictures=options.work.pictures,
+            pictures=options.work.reads == "picture",
         )
     return load_transformers(
         name,
         **{option: getattr(options, option) for option in _OF_CHECKPOINTS},
         spread=spread(options.max_memory, options.offload) if options.device == SPREAD else None,
         logits=options.work.logits,
-        pictures=options.work.pictures,
-        picture_texts=options.work.picture_texts,
-        speech=options.work.speech,
+        reads=options.work.reads,
     )
 
 

@@ -76,7 +76,7 @@ def read_shape_file(path: Path) -> Shape:
     tables, matrices = (_tables(path, table, key) for key in ("table", "matrix"))
     notes = table.get("notes", [])
     if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
-        raise LoadError(f"{str(path)!r} is no shape: notes must be a list of sentences")
+        raise LoadError(f"{str(path)!r} is not a shape: notes must be a list of sentences")
     return Shape(
         name=str(table.get("name", path.stem)),
         **{key: str(table.get(key, "")) for key in ("source", "hub", "counts")},
@@ -91,11 +91,12 @@ def read_shape_file(path: Path) -> Shape:
 def _config(path: Path, config: object) -> dict[str, Any]:
     if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
         raise LoadError(
-            f"{str(path)!r} is no shape: it has no [config] table with a model_type, and no [shape]"
+            f"{str(path)!r} is not a shape: it has no [config] table with a model_type, and no "
+            "[shape]"
         )
     architectures = config.get("architectures")
     if not (isinstance(architectures, list) and architectures):
-        raise LoadError(f"{str(path)!r} is no shape: [config] names no architectures")
+        raise LoadError(f"{str(path)!r} is not a shape: [config] names no architectures")
     return config
 
 
@@ -103,7 +104,7 @@ def _tables(path: Path, table: dict[str, Any], key: str) -> tuple[dict[str, Any]
     found = table.get(key, [])
     listed = found if isinstance(found, list) else [found]
     if not all(isinstance(item, dict) for item in listed):
-        raise LoadError(f"{str(path)!r} is no shape: {key} must be a table")
+        raise LoadError(f"{str(path)!r} is not a shape: {key} must be a table")
     return tuple(listed)
 
 

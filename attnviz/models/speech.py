@@ -25,14 +25,13 @@ from torch import Tensor, nn
 from transformers import GenerationMixin, WhisperFeatureExtractor
 
 from attnviz.errors import LoadError, UnsupportedError, UsageError
-from attnviz.models.attention_interface import PreTrainedModel, unobserved
+from attnviz.models.attention_interface import unobserved
 from attnviz.models.pieces import check_limit
 from attnviz.models.prepare import described
 from attnviz.models.split import device_of
 from attnviz.models.third_party import third_party, tokenizing
 from attnviz.models.transformers_model import TransformersModel
-from attnviz.models.vision import own_copy
-from attnviz.models.whole import unwrapped
+from attnviz.models.vision import handed, own_copy
 from attnviz.reading import read_bytes
 from attnviz.records import Kind, Tokens
 
@@ -46,7 +45,7 @@ _SILENT = 1e-5
 
 @dataclass(frozen=True, eq=False)
 class SoundFile:
-    """A sound: its name, samples (time,) from −1 to 1, samples a second, and what was changed."""
+    """A sound: its name, samples (time,) from −1 to 1, samples per second, and what was changed."""
 
     name: str
     samples: NDArray[np.float32]
@@ -60,7 +59,7 @@ class SoundFile:
 
 
 def read_sound(path: str | os.PathLike[str], rate: int, longest: float) -> SoundFile:
-    """Return a sound at ``rate`` samples a second, its channels mixed, at most ``longest`` seconds.
+    """Return a sound at ``rate`` samples per second, channels mixed, at most ``longest`` seconds.
 
     Raises LoadError for a file that is missing, no sound or damaged, or without a library that it
     needs; UsageError for one without samples, for silence, and for samples that are not numbers.
@@ -85,9 +84,9 @@ def read_sound(path: str | os.PathLike[str], rate: int, longest: float) -> Sound
     if np.abs(mixed).max() < _SILENT:
         raise UsageError(f"{name!r} is silent: there is no word to hear")
     if own != rate:
-        with _library("soxr", f"{name!r} has {own:,} samples a second, the model reads {rate:,}"):
+        with _library("soxr", f"{name!r} has {own:,} samples per second, the model reads {rate:,}"):
             mixed = import_module("soxr").resample(mixed, own, rate)
-        notes.append(f"resampled from {own:,} to {rate:,} samples a second")
+        notes.append(f"resampled from {own:,} to {rate:,} samples per second")
     return SoundFile(name, np.asarray(mixed, np.float32), rate, tuple(notes))
 
 
@@ -113,9 +112,9 @@ def _decoded(content: bytes, name: str) -> tuple[NDArray[np.float64], int]:
 
 
 def _by_library(content: bytes, name: str) -> tuple[NDArray[np.float64], int]:
-    with _library("soundfile", f"{name!r} is no .wav file of whole numbers"):
+    with _library("soundfile", f"{name!r} is not a .wav file of integers"):
         read: Any = import_module("soundfile").read
-        with third_party(f"{name!r} is no sound that soundfile knows"):
+        with third_party(f"{name!r} is not a sound that soundfile knows"):
             samples, rate = read(io.BytesIO(content), always_2d=True)
         return samples, int(rate)
 
@@ -383,13 +382,7 @@ def handed_speech(model: Any, processor: Any) -> SpeechModel:
 
     processor: a ``WhisperProcessor``, or a tokenizer alone. Raises UsageError for another object.
     """
-    model = unwrapped(model)
-    if not isinstance(model, PreTrainedModel):
-        raise UsageError(
-            "expected the name of a speech model or a loaded transformers model, got "
-            f"{type(model).__name__}"
-        )
-    name = str(model.name_or_path or "").rpartition("/")[2] or type(model).__name__
+    model, name = handed(model, processor, "speech")
     require_speech(name, model.config)
     tokenizer = getattr(processor, "tokenizer", processor)
     extractor = getattr(processor, "feature_extractor", None) or plain_extractor(model.config)

@@ -87,11 +87,7 @@ def third_party(failure: str) -> Iterator[None]:
 
 @contextmanager
 def tokenizing(name: str) -> Iterator[None]:
-    """Run a tokenizer silently; its errors become a LoadError, and lines of Rust panics are hidden.
-
-    The process's standard error is buffered meanwhile and printed at the end unless there was a
-    panic.
-    """
+    """Run a tokenizer silently; errors become a LoadError, lines of Rust panics are hidden."""
     with third_party(f"the tokenizer of {name!r} cannot be used"), _without_panic_lines():
         yield
 

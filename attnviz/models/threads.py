@@ -94,13 +94,13 @@ def use_threads(number: int) -> None:
             put(min(own, number))
 
 
-def workers(tasks: int = sys.maxsize) -> int:
+def workers() -> int:
     """Return how many threads should share tasks: as requested, else the processors NumPy had."""
     most = allowed_processors(math.ceil)
     wanted = _process.asked or _in_environment()
     if wanted is None and (blas := _libraries().get("blas")) is not None:
         wanted = _process.own.get("blas") or (_process.before if _process.alone else blas[0]())
-    return max(1, min(tasks, most, wanted or most))
+    return max(1, min(most, wanted or most))
 
 
 @contextmanager

@@ -243,11 +243,7 @@ class TransformersModel:
         return number if 0 <= number < self._vocabulary else None
 
     def _words(self, text: str) -> Tokens:
-        """Return the words of ``text``, split at white space; equal words have equal ids.
-
-        Ids count up from 0 in order of first appearance, modulo the vocabulary, without the padding
-        id, which some models ignore.
-        """
+        """Return words split at white space; equal ones share an id, none has the padding's."""
         words, padding = split_words(text), self._padding
         free = [
             number for number in range(min(self._vocabulary, len(words) + 1)) if number != padding

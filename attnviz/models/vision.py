@@ -144,12 +144,8 @@ class PictureModel(TransformersModel):
     def inputs_of(self, ids: Tensor) -> dict[str, Tensor]:
         """Return the model's arguments for the pictures (picture, token) of these ids."""
         by_first = {one.tokens.ids[0]: one.inputs for one in self.pictures.values()}
-        rows, kind = [by_first[int(row[0])] for row in ids], self.model.dtype
-        read = {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
-        return {  # a run in other numbers reads them in these
-            name: value.to(kind if value.is_floating_point() else None)
-            for name, value in read.items()
-        }
+        rows = [by_first[int(row[0])] for row in ids]
+        return {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
 
     def vocabulary(self) -> Vocabulary:
         raise UnsupportedError(f"{self.info.name!r} reads pictures: it has no words to draw from")
@@ -187,10 +183,14 @@ def picture_model(
     opened = PictureModel(**vars(known), processor=processor, pooling=pooling)
 
     def pictures_for_ids(
-        module: nn.Module, args: tuple[Any, ...], named: dict[str, Any]
+        module: Any, args: tuple[Any, ...], named: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         ids = named.pop("input_ids", None)
-        return args, named if ids is None else {**named, **opened.inputs_of(ids)}
+        if ids is None:
+            return args, named
+        for name, value in opened.inputs_of(ids).items():  # a copy may compute in other numbers
+            named[name] = value.to(module.dtype) if value.is_floating_point() else value
+        return args, named
 
     for part in {twin, trunk}:
         part.register_forward_pre_hook(pictures_for_ids, with_kwargs=True)
@@ -226,15 +226,18 @@ def handed_pictures(model: Any, processor: Any) -> PictureModel:
     return picture_model(name, model, reads, loaded=True)
 
 
-def handed(model: Any, processor: Any) -> tuple[Any, str]:
-    """Return a vision model without wrappers, and its name; UsageError if it cannot be used."""
+def handed(model: Any, processor: Any, kind: str = "vision") -> tuple[Any, str]:
+    """Return a model without wrappers, and its name; UsageError if it cannot be used.
+
+    kind: of the model, in words; a vision model needs a processor.
+    """
     model = unwrapped(model)
     if not isinstance(model, PreTrainedModel):
         raise UsageError(
-            "expected the name of a vision model or a loaded transformers model, got "
+            f"expected the name of a {kind} model or a loaded transformers model, got "
             f"{type(model).__name__}"
         )
-    if processor is None:
+    if processor is None and kind == "vision":
         raise UsageError(
             "a loaded model needs its processor to read a picture: give processor=, such as "
             "AutoImageProcessor.from_pretrained(…)"

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:  # these import NumPy, which options do without
     from attnviz.models.operations import ModelSizes
     from attnviz.models.stack_model import StackModel
 
 
-def _any_model(model: StackModel) -> bool:
-    return True
+Reads = Literal["text", "picture", "picture and text", "sound"]
 
 
 @dataclass(frozen=True)
@@ -27,9 +26,7 @@ class Work:
         changed. joined: whether a second text is joined to each.
     logits: whether a logit is explained, so that a checkpoint without a head is refused before its
         weights are read.
-    pictures: whether the model reads a picture without a text, which only torch does.
-    picture_texts: whether the model reads a text with pictures, which only torch does.
-    speech: whether the model hears a sound, which only torch does.
+    reads: what the model reads; all but a text alone only torch does.
     built_in: whether NumPy can do it with a built-in model only, and torch does with checkpoints.
     fits: returns whether NumPy can do it with this checkpoint.
     """
@@ -39,11 +36,9 @@ class Work:
     changed: bool = False
     joined: bool = False
     logits: bool = False
-    pictures: bool = False
-    picture_texts: bool = False
-    speech: bool = False
+    reads: Reads = "text"
     built_in: bool = False
-    fits: Callable[[StackModel], bool] = _any_model
+    fits: Callable[[StackModel], bool] = lambda model: True
 
     @property
     def length(self) -> int:

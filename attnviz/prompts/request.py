@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from attnviz.options import (
     ChatOption,
@@ -15,6 +15,16 @@ from attnviz.options import (
     Truncation,
     option,
 )
+
+
+def position() -> Any:
+    """Return the option that names the token behind which a word is predicted."""
+    return option(
+        "WORD|INDEX",
+        "Predict after this token (default: the last; for a masked model, its mask token).",
+        words=True,
+        brief="Predict after this token (default: the last).",
+    )
 
 
 @dataclass(frozen=True)
@@ -30,10 +40,10 @@ class PromptRequest(ChatOption):
 @dataclass(frozen=True)
 class _Texts(PromptRequest, SecondText, Kind):
     kind: Literal["decoder", "cross"] | None = option(
-        "KIND", "Of an encoder–decoder: the heads of decoder or cross attention alone."
+        "KIND", "For an encoder–decoder: the heads of decoder or cross attention only."
     )
     target: str | None = option(
-        "TEXT", "Decoder text of an encoder–decoder (default: its own greedy output).", words=True
+        "TEXT", "Decoder text for an encoder–decoder (default: its own greedy output).", words=True
     )
 
 

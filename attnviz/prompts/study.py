@@ -169,8 +169,8 @@ def place_in(tokens: Tokens, typed: str | None, option: str) -> int | None:
     word = find_in(tokens, typed)
     if word is None:
         raise UsageError(
-            f"{option}: no token {typed!r} in the prompt: give a word of it, WORD:2 for its "
-            f"second place, or an index from 0 to {len(tokens) - 1}"
+            f"{option}: no token {typed!r} in the prompt: give a word in it, WORD:2 for its "
+            f"second occurrence, or an index from 0 to {len(tokens) - 1}"
         )
     return word.span.stop - 1
 

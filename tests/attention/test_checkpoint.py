@@ -169,7 +169,7 @@ def test_a_damaged_file_is_named(saved, damage):
     path = saved / "model.safetensors"
     path.write_bytes(damage(path.read_bytes()))
     message = refused(saved)
-    assert message.startswith(f"{path} is no complete safetensors file")
+    assert message.startswith(f"{path} is not a complete safetensors file")
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])

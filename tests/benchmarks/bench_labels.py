@@ -6,6 +6,8 @@ initializer_range of 0.02, 0.3 and 0.5, whose weights nothing but evidence tells
 Run with ``python -m pytest tests/benchmarks/bench_labels.py -s``: a quarter of an hour.
 """
 
+from dataclasses import replace
+
 import pytest
 
 from attnviz.measures.one_text import head_scores
@@ -25,6 +27,7 @@ SENTENCES = (
     "the cat sat on the mat and the dog sat on the rug and the bird sat on the branch",
 )
 WORDS = list(dict.fromkeys(" ".join(SENTENCES).lower().split()))
+NAMES = ("<s>", "</s>", *WORDS)
 SIZES = {"small": (4, 3, 48), "large": (12, 12, 768)}
 """Layers, heads, width."""
 
@@ -34,15 +37,21 @@ def texts():
         yield [2 + WORDS.index(word) for word in sentence.lower().split()]
 
 
-def named(ids, special, maps, causal):
-    """The names that heads get; maps: of each layer, (head, query, key)."""
+def record_of(tokens, maps, causal):
+    """Return maps of layers, (head, query, key), as if a checkpoint had made them."""
     heads = len(maps[0])
     info = ModelInfo(
         "made", None, "None", "float32", len(maps), heads, heads, 8, weights="checkpoint"
     )
-    tokens = Tokens(tuple(ids), ("a",) * len(ids), tuple(special))
     layers = [LayerWeights(at, tuple(range(heads)), each) for at, each in enumerate(maps)]
-    record = AttentionRecord(info, "self", causal, tokens, tokens, tuple(layers))
+    return AttentionRecord(info, "self", causal, tokens, tokens, tuple(layers))
+
+
+def named(record):
+    """Return the names that heads get over tokens that no word tells apart."""
+    ids, special = record.queries.ids, record.queries.special
+    plain = Tokens(ids, ("a",) * len(ids), special)
+    record = replace(record, queries=plain, keys=plain)
     return [entry.label.name for entry in head_scores(record) if entry.label.is_finding]
 
 
@@ -71,6 +80,21 @@ def model_of(kind, size, spread, seed):
     return hub.LlamaModel(hub.LlamaConfig(**usual, **shared)).eval()
 
 
+def random_records(kind, size, spread, seeds):
+    """Yield what models with random weights make of each sentence."""
+    import torch
+
+    for seed in range(seeds):
+        model = model_of(kind, size, spread, seed)
+        for words in texts():
+            ids = [0, *words, *([1] if kind == "bert" else [])]
+            names = tuple(f" {NAMES[each]}" for each in ids)
+            tokens = Tokens(tuple(ids), names, tuple(each < 2 for each in ids))
+            with torch.no_grad():
+                maps = model(torch.tensor([ids]), output_attentions=True).attentions
+            yield record_of(tokens, [each[0].numpy() for each in maps], kind != "bert")
+
+
 def told(title, names, heads, most=0.01):
     counts = {name: names.count(name) for name in dict.fromkeys(names)}
     print(f"{title:24} {len(names):4} of {heads:6} heads named ({len(names) / heads:.3%}) {counts}")
@@ -86,7 +110,8 @@ def test_own_attention(causal):
         for sentence in SENTENCES:
             tokens = model.encode(sentence)
             maps = list(whole_weights(model, tokens).values())
-            names += named([*tokens.ids], [False] * len(tokens), maps, causal)
+            plain = Tokens(tokens.ids, tokens.texts, (False,) * len(tokens))
+            names += named(record_of(plain, maps, causal))
             heads += len(maps[0])
     told(f"mha {'causal' if causal else 'both ways'}", names, heads)
 
@@ -95,19 +120,6 @@ def test_own_attention(causal):
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("kind", ["gpt2", "bert", "llama"])
 def test_random_models(kind, size, spread):
-    import torch
-
-    names = []
-    heads = 0
-    for seed in range(SEEDS):
-        model = model_of(kind, size, spread, seed)
-        for words in texts():
-            encoder = kind == "bert"
-            ids = [0, *words, *([1] if encoder else [])]
-            special = [True, *(False for _ in words), *([True] if encoder else [])]
-            with torch.no_grad():
-                maps = model(torch.tensor([ids]), output_attentions=True).attentions
-            weights = [each[0].numpy() for each in maps]
-            names += named(ids, special, weights, not encoder)
-            heads += sum(map(len, weights))
-    told(f"{kind} {size} {spread}", names, heads)
+    records = [*random_records(kind, size, spread, SEEDS)]
+    names = [name for record in records for name in named(record)]
+    told(f"{kind} {size} {spread}", names, sum(1 for record in records for _ in record))

@@ -12,15 +12,13 @@ import pytest
 from attnviz.engine.capture import capture
 from attnviz.measures.word_links import agreed_links
 from attnviz.models.own import OwnAttention
-from attnviz.records import AttentionRecord, LayerWeights, ModelInfo, Tokens
 
-from .bench_labels import SENTENCES, SIZES, WORDS, model_of, texts
+from .bench_labels import SENTENCES, SIZES, random_records
 
 pytestmark = pytest.mark.benchmark
 
 SHAPES = {**SIZES, "bundled": (6, 4, 96), "many": (6, 12, 96)}
 SEEDS = {"large": 4}
-NAMES = ("<s>", "</s>", *WORDS)
 
 
 def clear(record):
@@ -46,28 +44,10 @@ def test_own_attention(causal):
 @pytest.mark.parametrize(("spread", "most"), [(0.02, 0.0), (0.3, 0.05), (0.5, 0.05)])
 @pytest.mark.parametrize("kind", ["gpt2", "bert", "llama"])
 def test_random_models(kind, spread, most):
-    import torch
-
     SIZES.update(SHAPES)
     every = []
-    for size, (layers, heads, _) in SHAPES.items():
-        info = ModelInfo("made", None, "None", "float32", layers, heads, heads, 8)
-        clears = []
-        for seed in range(SEEDS.get(size, 20)):
-            model = model_of(kind, size, spread, seed)
-            for words in texts():
-                ids = [0, *words, *([1] if kind == "bert" else [])]
-                special = tuple(each < 2 for each in ids)
-                tokens = Tokens(tuple(ids), tuple(" " + NAMES[each] for each in ids), special)
-                with torch.no_grad():
-                    maps = model(torch.tensor([ids]), output_attentions=True).attentions
-                weights = [
-                    LayerWeights(at, tuple(range(heads)), each[0].numpy())
-                    for at, each in enumerate(maps)
-                ]
-                causal = kind != "bert"
-                made = AttentionRecord(info, "self", causal, tokens, tokens, tuple(weights))
-                clears.append(clear(made))
+    for size in SHAPES:
+        clears = [clear(one) for one in random_records(kind, size, spread, SEEDS.get(size, 20))]
         print(f"{kind} {spread} {size}: {sum(clears)} of {len(clears)}")
         every += clears
     told(f"{kind} {spread}", every, most)

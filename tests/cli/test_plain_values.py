@@ -48,14 +48,3 @@ def test_plain_values_need_no_pydantic():
     )
     assert "typer" in packages
     assert "pydantic" not in packages
-
-
-def test_typer_reports_what_is_no_value():
-    command = typer.main.get_command(app_of("params"))
-    for option, value, said in (
-        ("--tokens", "x", "'--tokens': expected a whole number such as 512 or 32k, got 'x'"),
-        ("--palette", "green", "'green' is not one of 'viridis', 'magma', 'blues', 'grey'"),
-    ):
-        with pytest.raises(typer.TyperException) as caught:
-            command.main(["gpt2", option, value], standalone_mode=False)
-        assert said in caught.value.format_message()

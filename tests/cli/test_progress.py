@@ -21,7 +21,6 @@ def test_built_in_models_and_quiet_commands_show_nothing():
 def test_a_line_a_file_in_a_pipe():
     shown = console(terminal=False)
     with loading("some/model", shown) as report:
-        assert report is not None
         for done in (0, 700_000, 1_400_000):
             report("config.json", done, None)
             report(HOSTILE, done, 1_400_000)
@@ -34,7 +33,6 @@ def test_a_line_a_file_in_a_pipe():
 def test_bars_on_a_terminal():
     shown = console(terminal=True)
     with loading("some/[bold]model\x1b[2J", shown) as report:
-        assert report is not None
         report(HOSTILE, 0, 1_400_000)
         report(HOSTILE, 700_000, 1_400_000)
     text = printed(shown)

@@ -76,7 +76,7 @@ def test_a_path_is_kept_as_an_absolute_one(run, checkpoint, tmp_path, monkeypatc
         ("./gone", "no directory"),
         ("gone.toml", "no file"),
         ("configs/gone", "no shape"),
-        ("nobody/nothing", "not whole in the local cache"),
+        ("nobody/nothing", "nor complete in the local cache"),
         ("no such model", "neither a directory nor a model id"),
         ("empty", "no config.json"),
         ("weightless", "has no weights"),

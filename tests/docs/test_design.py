@@ -76,11 +76,13 @@ def command_line(*arguments):
 def test_a_column(copied, python):
     (block,) = blocks("Change a sentence, add a column")
     ((name, column),) = files(block).items()
-    above = '        ("weight without", _known(probability, [part.without for part in parts])),\n'
+    above = (
+        '        ("weight if removed", _known(probability, [part.without for part in parts])),\n'
+    )
     write_below(copied / name, above, column)
     assert edited(copied) == {"inspect/link/screen.py"}
     screen = python(command_line("link", TEXT, "--controls", "0", "--full", "--width", "160"))
-    assert re.search(r"weight without +of the sum +from$", screen, re.MULTILINE)
+    assert re.search(r"weight if removed +of the sum +from$", screen, re.MULTILINE)
 
 
 def test_a_command(copied, python):

@@ -85,8 +85,8 @@ def test_words_are_found_in_any_order_and_in_tables(run):
         ("pattern", "no page 'pattern' in the manual: did you mean patterns?"),
         ("inducton", "the manual has no 'inducton': did you mean induction?"),
         ("pruning", "the manual has no 'pruning': did you mean prune?"),
-        ("xyzq", "the manual has no 'xyzq': expected words of it, or ablate, "),
-        (" ", "the manual has no ' ': expected words of it, or ablate, "),
+        ("xyzq", "the manual has no 'xyzq': expected words in it, or ablate, "),
+        (" ", "the manual has no ' ': expected words in it, or ablate, "),
     ],
 )
 def test_what_the_manual_does_not_have(run, typed, meant):

@@ -80,7 +80,7 @@ def test_a_link_that_a_person_named_is_followed(tmp_path):
 
 
 def special(kind, path):
-    """Make something at ``path`` that is no regular file."""
+    """Make something at ``path`` that is not a regular file."""
     match kind:
         case "fifo":
             os.mkfifo(path)
@@ -191,7 +191,7 @@ def test_what_is_there_stays_untouched(tmp_path):
     with pytest.raises(UsageError, match="not empty"), whole_directory(kept):
         pytest.fail("must not begin")
     assert (kept / "file").read_text() == "mine"
-    with pytest.raises(UsageError, match="no directory"):
+    with pytest.raises(UsageError, match="not a directory"):
         check_new_directory(kept / "file")
     with pytest.raises(LoadError, match="there is no directory"):
         check_new_directory(tmp_path / "missing" / "new")

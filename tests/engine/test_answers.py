@@ -295,7 +295,7 @@ def test_what_is_refused():
     attributor = TorchAttributor(model, given())
     with pytest.raises(UsageError, match="not against each other"):
         attributor.attribute(given(), answer=0, foil=1)
-    with pytest.raises(UsageError, match="position 1 is no token of the context"):
+    with pytest.raises(UsageError, match="position 1 is not a token of the context"):
         attributor.attribute(given(), position=1)
     pair = [Pair(given(), given(3, 5, 8, *IDS[3:]))]
     with pytest.raises(UnsupportedError, match="among tokens"):

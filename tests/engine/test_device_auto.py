@@ -137,7 +137,7 @@ def test_places_are_said_in_words(places, devices, said):
 @pytest.mark.parametrize(
     ("named", "said"),
     [
-        ("file", "--offload 'file' is no directory: name one, or a new one"),
+        ("file", "--offload 'file' is not a directory: name one, or a new one"),
         ("x" * 300, "…' cannot be made: File name too long; name another"),
         ("file/under", "--offload 'file/under' cannot be made: Not a directory; name another"),
     ],

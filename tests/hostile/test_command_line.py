@@ -23,29 +23,6 @@ def test_a_file_that_cannot_be_written_costs_neither_the_screen_nor_the_others(
     assert (tmp_path / "b.json").exists()
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("heads", "abc", "--token", LONG),
-        ("heads", "abc", "--model", LONG),
-        ("heads", "abc", f"--{LONG}"),
-        ("ablate", "abc", "--answer", LONG, "--foil", "a"),
-        ("ablate", "abc", "--budget", LONG),
-        ("params", "--compare", f"heads={LONG}"),
-        ("path", "L0H0", "--into", LONG),
-        ("patch", "a b", "b a", "--answer", "a", "--foil", LONG),
-        ("check", LONG),
-    ],
-)
-def test_what_a_message_quotes_is_cut(refused, arguments):
-    code = 3 if "--model" in arguments or arguments[0] in ("diff", "check") else 2
-    line = refused(code, *arguments)
-    assert len(line) < 400
-    assert "x" * 60 in line
-    assert "x" * 81 not in line
-    assert "…" in line
-
-
 def test_a_path_stays_whole_and_what_is_longer_is_cut(refused):
     path = "/" + "/".join(["directory"] * 20)
     assert path in refused(3, "heads", "--file", path)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from attnviz.count.params.meta_count import count_on_meta
 from attnviz.errors import LoadError
 from attnviz.models.checkpoint_files import read_config
 
@@ -126,3 +127,43 @@ def test_a_gate_that_a_t5_names_alone_counts(run, checkpoint, tmp_path):
         (tmp_path / "config.json").write_text(json.dumps(fields | {"is_gated_act": gated}))
         totals.append(run("params", str(tmp_path), "--json").document["total"])
     assert totals[1] - totals[0] == 4 * 6 * 7  # a third matrix d_model × d_ff in each layer
+
+
+# A config chooses no code: nothing is fetched from the hub, whatever it names --------------------
+
+HUB_CODE = "kernels-community/evil"
+CHOICES = [
+    {"_attn_implementation": HUB_CODE},
+    {"attn_implementation": HUB_CODE},
+    {"attn_implementation": {"": HUB_CODE}},
+    {"attn_implementation": "flash_attention_2"},
+    {"_attn_implementation_internal": HUB_CODE},
+    {"experts_implementation": "sonicmoe", "use_kernels": True},
+    {"transformers_weights": "../other.safetensors"},
+]
+
+
+def test_a_config_that_names_code_just_opens(llama, document):
+    file = llama() / "config.json"
+    before = json.loads(file.read_text())
+    plain = document("the cat", "--backend", "torch", "--model", "m")
+    for fields in CHOICES:
+        file.write_text(json.dumps(before | fields))
+        assert count_on_meta(before | fields).total == 2268, fields
+        assert document("the cat", "--model", "m")["heads"] == plain["heads"], fields
+
+
+def test_a_part_of_a_config_names_no_code_either(llama):
+    from transformers import AutoConfig
+
+    from attnviz.models.attention_interface import without_choices
+
+    asked = {"_attn_implementation": HUB_CODE, "experts_implementation": "sonicmoe"}
+    text = {"num_hidden_layers": 2, "hidden_size": 8, **asked}
+    config = AutoConfig.for_model("gemma3", text_config=text, vision_config=dict(asked), **asked)
+    config.more = [{"attn_implementation": HUB_CODE}]
+    without_choices(config)
+    for part in (config, config.text_config, config.vision_config):
+        assert part._attn_implementation is None
+        assert part._experts_implementation is None
+    assert config.more == [{}]

@@ -103,16 +103,6 @@ def test_what_half_a_gigabyte_of_address_space_is_enough_for(process, llama):
     assert process("heads", SENTENCE, megabytes=500) == (0, "")
 
 
-_DEVICES = ("privateuseone", "hpu", "meta", "mps:7", "cuda:99", "xla", "hip", "mkldnn", "cpu:3")
-
-
-@pytest.mark.parametrize("device", [*_DEVICES, "cpu:-1", "cpu:999", "CPU", "", "cpu\x1b[31m"])
-def test_a_device_that_is_none(refused, llama, device):
-    said = refused(2, "heads", SENTENCE, "--model", str(llama()), "--device", device)
-    assert "expected cpu" in said
-    assert "\x1b" not in said
-
-
 @pytest.mark.skipif(not FULL.exists(), reason="no full device here")
 @pytest.mark.parametrize(
     ("words", "buffered"),

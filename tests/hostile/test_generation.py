@@ -3,26 +3,12 @@
 import json
 import shutil
 from functools import partial
+from pathlib import Path
 
 import pytest
+import yaml
 
-ASKED = [
-    {"repetition_penalty": 0},
-    {"decoder_start_token_id": 10**9},
-    {"decoder_start_token_id": None},
-    {"forced_bos_token_id": 10**6},
-    {"stop_strings": ["a"]},
-    {"penalty_alpha": 0.6, "top_k": 4},
-    {"prompt_lookup_num_tokens": 3},
-    {"assistant_early_exit": 1},
-    {"constraints": [1]},
-    {"num_beams": 4},
-    {"do_sample": True, "temperature": 0.0},
-    {"eos_token_id": "x"},
-    {"max_length": "x"},
-    {"suppress_tokens": [10**9]},
-    {"bad_words_ids": 5},
-]
+ASKED = yaml.safe_load(Path(__file__).with_name("generation.yaml").read_text(encoding="utf-8"))
 
 
 @pytest.fixture

@@ -105,7 +105,7 @@ def test_weights_that_are_not_those_of_their_hash(hub, ask, tmp_path):
     assert (
         "config.json of 'some/llama' arrived damaged: expected the SHA-256 000" in answer["error"]
     )
-    assert "run again to fetch it anew" in answer["error"]
+    assert "run again to fetch it again" in answer["error"]
     assert not list((tmp_path / "home").rglob("config.json"))
     hub.headers["config.json"] = {"ETag": 'W/"5e8f-abc_DEF.12"'}  # as other servers name it
     assert "directory" in ask()
@@ -116,5 +116,5 @@ def test_a_revision_is_no_path(refused):
     for command in (("params",), ("heads", "the cat", "--model")):
         for revision in named:
             said = refused(2, *command, "some/llama", "--revision", revision, "--offline")
-            assert "is no branch, tag or commit" in said
+            assert "is not a branch, tag or commit" in said
             assert "\x1b" not in said

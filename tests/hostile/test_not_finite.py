@@ -144,12 +144,9 @@ def test_predictions_that_are_none_are_not_alike(run, broken):
 
 def test_a_gate_does_not_hold(run, broken):
     rules = (
-        "loss_on = 'the cat sat'",
-        "head = 'L1H0'\nscore = 'first'",
-        "heads_labelled = 'first'",
-        "head = 'L1H0'\nscore = 'entropy'",
-        "span = 'cat'\ntext = 'the cat sat'",
-        "rows_sum_to_one = true",
+        *("loss_on = 'the cat sat'", "head = 'L1H0'\nscore = 'first'"),
+        *("heads_labelled = 'first'", "head = 'L1H0'\nscore = 'entropy'"),
+        *("span = 'cat'\ntext = 'the cat sat'", "rows_sum_to_one = true"),
     )
     text = "".join(f"[[check]]\n{rule}\nat_most = 99\n" for rule in rules)
     Path("rules.toml").write_text(text)

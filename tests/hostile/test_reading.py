@@ -14,31 +14,6 @@ from attnviz.reading import parse_json, read_bytes, read_stream
 from ..terminals import POSIX
 
 DEEP = "[" * 100_000 + "]" * 100_000
-OPTIONS = [
-    ("heads", "--file"),
-    ("ablate", "--texts"),
-    ("ablate", "the cat sat", "--mode", "resample", "--reference"),
-    ("patterns", "--probe"),
-    ("prune", "--heads", "0.0", "--texts"),
-    ("train", "--out", "m"),
-    ("train", "books.txt", "--out", "m", "--config"),
-    ("sweep", "--text"),
-    ("why", "--file"),
-    ("why", "--texts"),
-    ("patch", "--pairs"),
-    ("diff", "tiny", "--texts"),
-    ("check",),
-]
-
-
-@POSIX
-@pytest.mark.parametrize("command", OPTIONS, ids=" ".join)
-def test_a_device_without_end(command, refused):
-    Path("books.txt").write_text("the cat sat on the mat\n" * 50)
-    said = refused(2, *command, "/dev/zero")
-    assert said == "/dev/zero is a device, which has no end: name a text file" or (
-        said == "'/dev/zero' is a device, which has no end: name a text file"
-    )
 
 
 @pytest.fixture
@@ -165,28 +140,3 @@ def test_json_that_is_whole_and_what_does_not_fit_the_memory():
 
     with pytest.raises(LoadError, match="a text does not fit the free memory: name a smaller"):
         read_stream(Full(), "a text")
-
-
-@POSIX
-@pytest.mark.parametrize(
-    ("code", "command"),
-    [
-        (3, ("heads", "the cat", "--save")),
-        (3, ("ablate", "the cat sat", "--resume")),
-        (2, ("prune", "--heads", "0.0", "--out")),
-        (2, ("train", "b.txt", "--out")),
-        (3, ("patch", "--resume")),
-        (3, ("check",)),
-        (3, ("check", "r.toml", "--junit")),
-    ],
-    ids=str,
-)
-def test_a_link_to_itself(code, command, refused):
-    Path("b.txt").write_text("the cat sat on the mat\n" * 50)
-    Path("r.toml").write_text('[[check]]\nparams = "total"\nat_least = 1\n')
-    Path("loop.json").symlink_to("loop.json")
-    said = refused(code, *command, "loop.json")
-    assert "loop.json" in said
-    assert Path("loop.json").is_symlink()
-    if command[-1] == "--out":  # a directory in it
-        assert "loop.json/m" in refused(3, *command, "loop.json/m")

@@ -171,7 +171,7 @@ def test_a_7b_model_is_left_to_torch_before_a_tensor_is_read(tmp_path, monkeypat
     monkeypatch.setattr(StoredTensors, "__init__", told)
     directory = llama_7b(tmp_path)
     assert os.stat(directory / "model.safetensors").st_size > 13e9
-    with pytest.raises(NotUnderstoodError, match="10 tokens are sooner run by torch"):
+    with pytest.raises(NotUnderstoodError, match="10 tokens run faster in torch"):
         open_numpy(str(directory), None, Work(10))
     (stored,) = opened
     assert stored.read == set()

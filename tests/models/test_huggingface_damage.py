@@ -12,7 +12,8 @@ from attnviz.errors import LoadError
 from attnviz.models import memory
 from attnviz.models.huggingface import load_transformers
 
-WEIGHTS = "model.safetensors"
+from .damages import WEIGHTS, cut, edit, fields, put
+
 OTHER = save({"other": torch.zeros(2)}, {"format": "pt"})
 
 
@@ -27,35 +28,10 @@ def refusal(directory, **options):
     return message
 
 
-def edit(path, **fields):
-    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
-
-
 def pickle_only(directory):
     tensors = load_file(directory / "model.safetensors")
     torch.save(tensors, directory / "pytorch_model.bin")
     (directory / "model.safetensors").unlink()
-
-
-def put(name, content):
-    """Write a file of the directory anew."""
-    content = content.encode(errors="surrogateescape") if isinstance(content, str) else content
-    return lambda directory: (directory / name).write_bytes(content)
-
-
-def fields(**changed):
-    """Set fields of the config."""
-    return lambda directory: edit(directory / "config.json", **changed)
-
-
-def cut(kept):
-    """Keep so many bytes of the weights."""
-
-    def damage(directory):
-        path = directory / WEIGHTS
-        path.write_bytes(path.read_bytes()[:kept])
-
-    return damage
 
 
 def lose_a_shard(directory):
@@ -97,7 +73,10 @@ def take_away_the_tokenizer(directory, kept=""):
         ),
         (put(WEIGHTS, "version https://git-lfs.github.com/spec/v1\n"), "a pointer of Git LFS"),
         (fields(rope_parameters={"rope_type": "linear", "factor": 0.0}), "factor = 0.0: expected"),
-        *((cut(kept), f"{WEIGHTS} is no whole safetensors file") for kept in (0, 5, 200, -1)),
+        *(
+            (cut(WEIGHTS, kept), f"{WEIGHTS} is not a complete safetensors file")
+            for kept in (0, 5, 200, -1)
+        ),
         (lose_a_shard, "model-00002-of-00002.safetensors is missing"),
         (spoil_the_index, "no 'weight_map'"),
         (take_away_weights, "lacks 2 weights"),

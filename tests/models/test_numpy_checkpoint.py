@@ -23,6 +23,7 @@ from attnviz.models.resolve import LoadOptions, load
 from attnviz.models.work import Work
 
 from ..quick import one_in
+from .damages import CONFIG, WEIGHTS, cut, fields, put
 from .tokenizer_files import (
     TEXTS,
     bert_tokenizer,
@@ -267,28 +268,7 @@ def test_what_the_cache_lacks(lack, tmp_path, monkeypatch):
             open_numpy("someone/small", revision, None)
 
 
-WEIGHTS, CONFIG = "model.safetensors", "config.json"
 ONE = "transformer.h.1.attn.c_attn.weight"
-
-
-def cut(name, end):
-    """Keep the bytes of a file up to an end."""
-    return lambda place: (place / name).write_bytes((place / name).read_bytes()[:end])
-
-
-def put(name, content):
-    """Write a file anew."""
-    return lambda place: (place / name).write_text(content)
-
-
-def fields(**changed):
-    """Set fields of the config."""
-
-    def change(place):
-        config = json.loads((place / CONFIG).read_text())
-        (place / CONFIG).write_text(json.dumps(config | changed))
-
-    return change
 
 
 def tensors(change):

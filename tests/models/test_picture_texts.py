@@ -130,7 +130,7 @@ def test_a_checkpoint_with_its_processor(name, tmp_path):
     model, processor, known = opened(name, layers=1)
     model.save_pretrained(tmp_path)
     processor.save_pretrained(tmp_path)
-    loaded = load(str(tmp_path), LoadOptions(work=Work(picture_texts=True)))
+    loaded = load(str(tmp_path), LoadOptions(work=Work(reads="picture and text")))
     text = prompt((24, 40))
     expected = capture(known, known.encode(text), kind="self").layers[0].weights
     tokens = loaded.encode(text)
@@ -138,10 +138,10 @@ def test_a_checkpoint_with_its_processor(name, tmp_path):
     for settings in tmp_path.glob("*processor_config.json"):
         settings.unlink()
     with pytest.raises(LoadError, match="how it reads texts with pictures: it has no file; copy"):
-        load(str(tmp_path), LoadOptions(work=Work(picture_texts=True)))
+        load(str(tmp_path), LoadOptions(work=Work(reads="picture and text")))
     (tmp_path / "processor_config.json").write_text(json.dumps({"processor_class": "Path"}))
     with pytest.raises(LoadError, match="does not know its Path"):
-        load(str(tmp_path), LoadOptions(work=Work(picture_texts=True)))
+        load(str(tmp_path), LoadOptions(work=Work(reads="picture and text")))
 
 
 def test_models_that_read_no_text_with_pictures_are_refused(tmp_path):
@@ -149,10 +149,10 @@ def test_models_that_read_no_text_with_pictures_are_refused(tmp_path):
     config.architectures = ["CLIPModel"]
     config.save_pretrained(tmp_path)
     with pytest.raises(UnsupportedError, match="reads no text with pictures: leave the text out"):
-        load(str(tmp_path), LoadOptions(work=Work(picture_texts=True)))
+        load(str(tmp_path), LoadOptions(work=Work(reads="picture and text")))
     for name, why in (("tiny", "reads text"), ("configs/gpt2", "has random weights and no")):
         with pytest.raises(UsageError, match=why):
-            load(name, LoadOptions(work=Work(picture_texts=True)))
+            load(name, LoadOptions(work=Work(reads="picture and text")))
 
 
 def test_the_tower_runs_once_for_all_rows_of_changed_heads():

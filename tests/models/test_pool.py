@@ -47,27 +47,24 @@ def test_several_threads_work_and_blas_has_one():
     assert HELD["blas"] == 4
 
 
-@pytest.mark.parametrize(
-    ("quota", "tasks", "expected"),
-    [(None, 9, 4), (None, 3, 3), (1.2, 9, 2), (0.3, 9, 1), (64.0, 9, 4), (None, 0, 1)],
-)
-def test_no_more_threads_than_processors_quota_and_tasks(quota, tasks, expected, monkeypatch):
+@pytest.mark.parametrize(("quota", "expected"), [(None, 4), (1.2, 2), (0.3, 1), (64.0, 4)])
+def test_no_more_threads_than_processors_and_quota(quota, expected, monkeypatch):
     monkeypatch.setattr(memory, "processors", lambda: quota)
-    assert workers(tasks) == expected
+    assert workers() == expected
 
 
 @pytest.mark.parametrize(("number", "expected"), [("1", 1), ("3,2", 3), ("99", 4), ("no", 4)])
 def test_the_environment_is_respected(number, expected, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", number)
-    assert workers(9) == expected
+    assert workers() == expected
 
 
 def test_what_the_user_asked_for_is_respected(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     with threads_kept():
         ask_for(2)
-        assert workers(9) == 2
-    assert workers(9) == 1
+        assert workers() == 2
+    assert workers() == 1
 
 
 def test_a_program_that_gave_numpy_fewer_threads_keeps_them():
@@ -75,7 +72,7 @@ def test_a_program_that_gave_numpy_fewer_threads_keeps_them():
     with threads_kept():
         use_threads(1)  # of a small model, whose products run on one
         assert HELD["blas"] == 1
-        assert workers(9) == 2
+        assert workers() == 2
     assert HELD["blas"] == 2
 
 

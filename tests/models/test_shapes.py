@@ -42,7 +42,7 @@ def test_what_cannot_be_built_is_said():
     with pytest.raises(LoadError, match=r"can be counted .* but not built: transformers has no"):
         load_shape(find_shape("openvla-7b"))
     unknown = replace(SMALL, config={"model_type": "gpt77", "architectures": ["GPT77"]})
-    with pytest.raises(LoadError, match="is no model that transformers") as caught:
+    with pytest.raises(LoadError, match="is not a model that transformers") as caught:
         load_shape(unknown)
     assert "\n" not in str(caught.value)
 

@@ -42,7 +42,7 @@ def test_what_is_no_sound(tmp_path, monkeypatch):
         ("empty.wav", LoadError, "pip install"),
         ("none.wav", UsageError, "has no samples"),
         ("silent.wav", UsageError, "is silent"),
-        ("slow.wav", LoadError, r"8,000 samples a second.* pip install 'attnviz\[audio\]'"),
+        ("slow.wav", LoadError, r"8,000 samples per second.* pip install 'attnviz\[audio\]'"),
     ):
         with pytest.raises(error, match=words) as raised:
             read_sound(tmp_path / name, RATE, 30)
@@ -67,6 +67,6 @@ def test_libraries_read_other_files_and_rates(tmp_path, monkeypatch):
     (tmp_path / "nan.flac").write_bytes(b"nan")
     file = read_sound(tmp_path / "a.flac", RATE, 30)
     assert file.samples.tolist() == [0.5, 0.5, 0.25, 0.25]
-    assert file.notes == ("resampled from 8,000 to 16,000 samples a second",)
+    assert file.notes == ("resampled from 8,000 to 16,000 samples per second",)
     with pytest.raises(UsageError, match="not numbers"):
         read_sound(tmp_path / "nan.flac", RATE, 30)

@@ -1,8 +1,11 @@
 """A part of a model is refused in words, with layers gone or with less attention in them."""
 
+from pathlib import Path
+
 import pytest
 import torch
 import transformers
+import yaml
 from torch import nn
 
 import attnviz
@@ -22,6 +25,8 @@ from attnviz.models.whole import (
 from attnviz.records import ModelInfo
 
 from ..small_models import llama_fields
+
+PUBLISHED = yaml.safe_load(Path(__file__).with_name("published.yaml").read_text(encoding="utf-8"))
 
 
 def made(**changes):
@@ -190,33 +195,7 @@ def test_settings_of_a_foreign_layer_are_part_of_the_fingerprint():
     assert weights_fingerprint(handed_over(model, None, reads=False)) != before
 
 
-@pytest.mark.parametrize(
-    ("model_type", "fields", "expected", "context"),
-    # layers, heads, kv_heads, head_dim as the published configs of each family have them
-    [
-        ("gpt2", {}, (12, 12, 12, 64), 1024),
-        ("bloom", {"n_layer": 5, "n_head": 7, "hidden_size": 21}, (5, 7, 7, 3), None),
-        ("falcon", {}, (32, 71, 1, 64), 2048),
-        ("falcon", {"alibi": True}, (32, 71, 1, 64), None),
-        ("falcon", {"multi_query": False}, (32, 71, 71, 64), 2048),
-        (
-            "falcon",
-            {"new_decoder_architecture": True, "num_attention_heads": 71, "num_kv_heads": 8},
-            (32, 71, 8, 64),
-            2048,
-        ),
-        ("gpt_bigcode", {}, (12, 12, 1, 64), 1024),
-        ("mpt", {}, (24, 16, 16, 128), 2048),
-        ("qwen3", {}, (32, 32, 32, 128), 32768),
-        ("gemma2", {}, (26, 8, 4, 256), 8192),
-        ("deepseek_v3", {}, (61, 128, 128, 192), 4096),
-        ("mobilebert", {}, (24, 4, 4, 32), 512),
-        ("xlnet", {}, (24, 16, 16, 64), None),
-        ("t5", {"n_positions": 512}, (6, 8, 8, 64), None),
-        ("bart", {}, (12, 16, 16, 64), 1024),
-        ("led", {}, (12, 16, 16, 64), 16384),
-    ],
-)
+@pytest.mark.parametrize(("model_type", "fields", "expected", "context"), PUBLISHED["shapes"])
 def test_shape_and_context(model_type, fields, expected, context):
     config = transformers.AutoConfig.for_model(model_type, **fields)
     assert read_shape(config, "name") == HeadCounts(*expected)

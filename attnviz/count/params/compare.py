@@ -138,7 +138,7 @@ def change_finding(options: Sequence[str], cases: Sequence[Case], metrics: Seque
         for title in sorted(moved, key=lambda title: -moved[title][0]):
             titles.setdefault(factor(moved[title][2], moved[title][1]), title)
         most = [f"{title} {by}" for by, title in titles.items()][:_MOST_TOLD]
-        change = ", ".join(most) or "nothing of this changes"
+        change = ", ".join(most) or "none of this changes"
         sentences.append(f"{option} {first.values[index]} → {last.values[index]}: {change}")
     return "; ".join(sentences) + "." if sentences else ""
 

@@ -55,7 +55,7 @@ def count_on_meta(
         )
     check_layers(name, config)
     _check_sizes(config, name)
-    with third_party(f"{name!r} is no model that transformers {version} can build"):
+    with third_party(f"{name!r} is not a model that transformers {version} can build"):
         fields = {key: value for key, value in config.items() if key not in _NOT_COUNTED}
         made = transformers.AutoConfig.for_model(str(config.get("model_type")), **fields)
         without_choices(made)

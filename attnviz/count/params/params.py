@@ -188,7 +188,7 @@ def _what_if(named: FoundSpec, changed: Mapping[str, Any]) -> FoundSpec:
             "the shape with --d-model, --heads, …"
         )
     if type(kv_heads) is not int or kv_heads < 1:
-        raise UsageError(f"--kv-heads {kv_heads} is no number of heads: expected 1 or more")
+        raise UsageError(f"--kv-heads {kv_heads} is not a number of heads: expected 1 or more")
     return named._replace(spec=with_kv_heads(named.spec, kv_heads), stored=None)
 
 

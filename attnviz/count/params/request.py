@@ -46,10 +46,10 @@ class _Attention(Options, panel="Shape: attention"):
 
 @dataclass(frozen=True)
 class _Latent(Options, panel="Shape: latent attention"):
-    kv_lora: int | None = option("N", "Key and value latent dim.")
-    q_lora: int | None = option("N", "Query latent dim (default: none).")
-    rope_dim: int | None = option("N", "Head width with rotary positions.")
-    nope_dim: int | None = option("N", "Head width without positions.")
+    kv_lora: int | None = option("N", "Latent dimension of keys and values.")
+    q_lora: int | None = option("N", "Latent dimension of queries (default: none).")
+    rope_dim: int | None = option("N", "Dimensions of a head with rotary positions.")
+    nope_dim: int | None = option("N", "Dimensions of a head without positions.")
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,9 @@ class _FeedForward(Options, panel="Shape: MLP (feed-forward)"):
     d_ff: int | None = option("F", "Inner width of the MLP, the feed-forward part (default: none).")
     ffn: str | None = option("KIND", "Kind: relu, gelu (default), swiglu or geglu.")
     experts: int | None = option("N", "Number of experts in each layer.")
-    active_experts: int | None = option("N", "Experts that a token passes through.")
+    active_experts: int | None = option("N", "Number of experts that each token passes through.")
     shared_experts: int | None = option(
-        "N", "Experts that every token passes through (default: 0)."
+        "N", "Number of experts that all tokens pass through (default: 0)."
     )
     d_expert: int | None = option("F", "Inner width of one expert.")
 
@@ -98,7 +98,9 @@ class Running(Options, panel="Running it"):
         "Sequence length (default: 2048, or what the positions allow).",
         brief="Sequence length, such as 32k.",
     )
-    source_tokens: int | None = option("N", "Length of an encoder's input (default: as --tokens).")
+    source_tokens: int | None = option(
+        "N", "Length of an encoder's input (default: that of --tokens)."
+    )
     batch: int = option("B", "Number of sequences at once.", 1)
     dtype: Dtype = option(
         "DTYPE",
@@ -109,14 +111,14 @@ class Running(Options, panel="Running it"):
     )
     cache_dtype: Dtype = option(
         "DTYPE",
-        "Dtype of keys and values: auto (as the config says of the cache, else as the weights; "
-        "bfloat16 beside int8, int4 and float8 files).",
+        "Dtype of keys and values: auto (what the config says, else that of the weights; "
+        "bfloat16 for int8, int4 and float8 files).",
         "auto",
     )
     memory: str | None = option(
         "SIZE",
-        "Say whether it fits 24GB (10⁹ bytes each) or 24GiB (2³⁰ each) of memory.",
-        brief="Check that it fits, such as 24GB or 24GiB.",
+        "Check whether it fits in this much memory: 24GB (10⁹ bytes each) or 24GiB (2³⁰ each).",
+        brief="Check whether it fits in 24GB or 24GiB.",
     )
 
     def __post_init__(self) -> None:
@@ -138,12 +140,13 @@ class Serving(Options, panel="Serving it on a card"):
 
     gpu: tuple[str, ...] = option(
         "NAMES",
-        "Say which cards hold it, and bound their speed: H100, L4,A10G or all; may be repeated.",
+        "Check which GPUs it fits on, and bound their speed: H100, L4,A10G or all; may be "
+        "repeated.",
         (),
         autocompletion=complete_gpu,
         brief="Check which GPUs it fits on: H100, L4,A10G or all.",
     )
-    chunk: int = option("N", "With --gpu: the most tokens of prompts in one pass.", 2048)
+    chunk: int = option("N", "With --gpu: at most this many prompt tokens in one pass.", 2048)
     overhead: str = option(
         "SIZE", "With --gpu: memory for the driver, kernels and the allocator.", "1GiB"
     )
@@ -161,8 +164,8 @@ class Serving(Options, panel="Serving it on a card"):
 class _View(Options, panel="View"):
     compare: tuple[str, ...] = option(
         "OPTION=A,B,…",
-        "Compare values of an option, such as heads=1,2,4 or tokens=1024,4096; of several options, "
-        "all combinations.",
+        "Compare values of an option, such as heads=1,2,4 or tokens=1024,4096; with several "
+        "options, all combinations.",
         (),
         brief="Compare values: heads=1,2,4 or tokens=1k,4k.",
     )
@@ -289,7 +292,7 @@ def check_options(given: Mapping[str, Any]) -> None:
     for name, partners in _NEEDS.items():
         if name in given and not given.keys() & {*partners}:
             wanted = " or ".join(map(_typed, partners))
-            raise UsageError(f"{_typed(name)} needs {wanted} beside it")
+            raise UsageError(f"{_typed(name)} needs {wanted} as well")
     for name, other, why in _EXCLUDES:
         if given.get(name) and other in given:
             raise UsageError(f"{_typed(name)} and {_typed(other)} exclude each other: {why}")

@@ -73,7 +73,7 @@ def parameter_table(cost: CostReport, formulas: bool = False) -> doc.Table:
     below = [f"{added} = {count(cost.total)}"] if formulas else ()
     sums = {"total": cost.total}
     if spec.active != cost.total:
-        sums["active a token"] = spec.active
+        sums["active per token"] = spec.active
     for label, number in sums.items():
         cells = (label, "", "", "", count(number), percentage(number, cost.total))
         whole = label == "total"
@@ -175,7 +175,7 @@ def brief_parameter_table(cost: CostReport) -> doc.Table:
     # Smaller details are shown by --full only.
     roles = [entry for entry in roles if 1000 * entry[2] >= cost.total]
     if spec.active != cost.total:
-        roles.append(("", "active a token", spec.active, ""))
+        roles.append(("", "active per token", spec.active, ""))
     return doc.table(
         roles,
         doc.ColumnOf("parameters", lambda entry: entry[1], right=False),
@@ -284,7 +284,7 @@ def _memory(case: Case, cost: CostReport | BuiltCount, maps: bool) -> Iterator[_
             yield f"  {label}", bytes_text(size), many, 0
     if cache is not None and cache.bytes:
         per_token = cache.bytes_per_token
-        kept = f"{bytes_text(per_token)} a token" if per_token else "at any length"
+        kept = f"{bytes_text(per_token)}/token" if per_token else "at any length"
         spec = cost.spec.attention if isinstance(cost, CostReport) else None
         if spec is not None and spec.latent is not None:
             kept += f", latent {count(spec.latent.kv_lora + spec.latent.rope_dim)}"
@@ -299,7 +299,7 @@ def _memory(case: Case, cost: CostReport | BuiltCount, maps: bool) -> Iterator[_
             free = f"{bytes_text(abs(left))} {beyond}"
         yield "total", bytes_text(total), free, 0
     if maps and isinstance(cost, CostReport) and cost.maps.values:
-        yield "attention", bytes_text(cost.maps.bytes), "weights if materialised, else none", 0
+        yield "attention", bytes_text(cost.maps.bytes), "weights, only if materialised", 0
 
 
 def _compute(cost: CostReport) -> Iterator[_Line]:
@@ -316,7 +316,7 @@ def _compute(cost: CostReport) -> Iterator[_Line]:
     if cost.spec.main.causal and flops.per_token:
         both = (flops.per_token, flops.scores_per_token)
         once, scores = (operations(number).removesuffix("FLOP") for number in both)
-        yield "decode", operations(sum(both)), f"a token: {once} + {scores} attention", 0
+        yield "decode", operations(sum(both)), f"{once} + {scores} attention", 0
 
 
 def _pass_name(cost: CostReport) -> str:
@@ -327,7 +327,7 @@ def _context(case: Case, cost: CostReport | BuiltCount) -> Iterator[_Line]:
     """Yield the longest context that fits, and what limits it; else what the positions allow."""
     if (fit := case.fit) is None:
         if cost.limit:
-            yield "limit", count(cost.limit), "tokens that its positions allow", 0
+            yield "limit", count(cost.limit), "tokens, by its positions", 0
         return
     tokens, why = f"{count(fit.by_memory or 0)} tokens{' each' * (fit.batch > 1)}", ""
     if fit.binds == "weights":
@@ -385,7 +385,7 @@ def _cache_facts(
     """Yield what each kind of layers caches for a token, or at any length, and the whole cache."""
     spec = cost.spec.attention if isinstance(cost, CostReport) else None
     for line in cache.lines:
-        held = "at any length" if line.kind in STATES else "a token"
+        held = "at any length" if line.kind in STATES else "per token"
         made = f"{count(line.layers)} layers × " if line.layers > 1 else ""
         made += f"{_product(line, spec)} × {_size(bits(line.dtype))}"
         made += " with scales" * (line.dtype == "nvfp4")

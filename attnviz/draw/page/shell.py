@@ -59,9 +59,8 @@ def page_html(
     filled = {
         "policy": (
             f"default-src 'none'; script-src {digest(source('early.js'))} "
-            f"{digest(source('unpack.js'))} {digest(joined_scripts(SCRIPTS))}; "
-            f"style-src {digest(style('page.css'))}; "
-            "img-src data: blob:; base-uri 'none'; form-action 'none'"
+            f"{digest(source('unpack.js'))} {digest(joined_scripts(SCRIPTS))}; style-src "
+            f"{digest(style('page.css'))}; img-src data: blob:; base-uri 'none'; form-action 'none'"
         ),
         "name": safe(document.name),
         "style": style("page.css"),
@@ -117,13 +116,13 @@ def _guide(captures: Sequence[PageCapture], page: Page, finding: str) -> str:
             "it; a line holds 60% of it. Point at a patch to look from there. The model saw what "
             "lies under the colours."
         )
-    shown = "Each square is the map of one head: a row for each token (query), fuller colour where "
+    shown = "Each square is the map of one head: a row per token (query), stronger colour where "
     shown += "more attention goes to the column's token (key)."
     for query, weight in _first_weight(captures, page):
         even = 1 / (query + 1 if capture.causal else len(capture.keys))
         if share(weight) in finding:
             shown += f" {share(weight)} means {weight:.0%} of its attention; "
-            shown += f"spread evenly: {share(even)}."
+            shown += f"uniform attention: {share(even)}."
     if re.search(r"\busual\b", finding):
         shown += " Usual: the mean weight of the head's links at that distance."
     return _line(shown)

@@ -186,7 +186,7 @@ def batch_logits(model: PatchableModel, given: Input, place: int | None, *more: 
             hooks.enter_context(hooked(model.head.register_forward_pre_hook(shorten)))
         logits = model.run(given, *more)
     if logits is None:
-        raise UsageError("this model puts out no logits: there is nothing to take apart")
+        raise UsageError("this model returns no logits: there is nothing to decompose")
     return of_labels(logits, place) if model.labels else logits
 
 
@@ -211,10 +211,7 @@ def difference(logits: Tensor, answer: int, foil: int | None) -> Tensor:
 
 
 def parts_of(run: FollowedRun, slopes: Sequence[Tensor | None]) -> tuple[Part, ...]:
-    """Return each part's contribution ⟨slope, leaf⟩, in the order of ``Attribution.parts``.
-
-    slopes: the derivative of the logit by each of ``run.leaves``; None without influence.
-    """
+    """Return ``Attribution.parts``. slopes: of the logit by leaf; None without influence."""
     points = run.model.hook_points.found
     of_heads: list[tuple[int | None, Kind]] = []
     written: list[Tensor] = []
@@ -289,7 +286,11 @@ class _CleanAndCorrupt:
     def reads(self, calls: Mapping[HeadKey, int]) -> list[PathRead]:
         """Return every layer's queries, keys and values, and how heads in ``calls`` change them."""
         whole = self._jacobian.moved(dict(enumerate(self._change)))
-        alone = {sender: self._alone(sender[2], call) for sender, call in calls.items()}
+        places = {leaf.point: at for at, leaf in reversed([*enumerate(self._leaves)])}
+        alone = {}  # how all inputs change if only this head's output does
+        for sender, call in calls.items():
+            at = places[call]
+            alone[sender] = self._jacobian.moved({at: head_alone(self._change[at], sender[2])})
         found = []
         for at, ((number, what), corrupt) in enumerate(self._read.items()):
             moved = whole[at]
@@ -314,11 +315,6 @@ class _CleanAndCorrupt:
                 )
             )
         return found
-
-    def _alone(self, head: int, call: int) -> Sequence[Tensor | None]:
-        """Return how all inputs change if one head's output does; None for those that do not."""
-        at = next(at for at, leaf in enumerate(self._leaves) if leaf.point == call)
-        return self._jacobian.moved({at: head_alone(self._change[at], head)})
 
 
 def _kind_of(leaf: Leaf) -> tuple[object, ...]:

@@ -89,10 +89,7 @@ class LensReading:
 
 
 def block_readings(logits: Logits, answer: int) -> tuple[BlockReading, ...]:
-    """Return the prediction before the first block and after each block.
-
-    logits: (place, vocab), a row for each of these. answer: the id of the word that is followed.
-    """
+    """Return the prediction before the first block and after each, from logits (place, vocab)."""
     logs = log_softmax(logits)
     end = np.exp(logs[-1])
     found = []

@@ -83,8 +83,10 @@ class NumpyAttributor(Attributor):
         with np.errstate(over="ignore", invalid="ignore"):
             trace = stack.traced(ids, keep)
             logits = stack.unembed(trace.residual[place]).astype(np.float64)
-            top = _likeliest(logits)
-            answer, foil = asked.words(top[0][0], len(logits))
+            powers = np.exp(logits - logits.max())
+            order = np.argsort(-logits, kind="stable")[:_TOP].tolist()
+            top = tuple((number, float(powers[number] / powers.sum())) for number in order)
+            answer, foil = asked.words(order[0], len(logits))
             directions, after = stack.direction(trace.residual, answer, foil)
         direction = directions[place].astype(np.float64)
         rows: dict[HeadKey, Floats] = {}
@@ -196,12 +198,6 @@ class NumpyAttributor(Attributor):
         with np.errstate(over="ignore", invalid="ignore"):
             end = stack.run_outputs(ids, lambda *seen: None, masks=masks)
             return stack.unembed(end[:, place]).astype(np.float64)
-
-
-def _likeliest(logits: Floats) -> tuple[tuple[int, float], ...]:
-    powers = np.exp(logits - logits.max())
-    order = np.argsort(-logits, kind="stable")[:_TOP].tolist()
-    return tuple((number, float(powers[number] / powers.sum())) for number in order)
 
 
 def numpy_one_token_logits(

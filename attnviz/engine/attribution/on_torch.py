@@ -138,7 +138,9 @@ class TorchAttributor(Attributor):
             raise no_foil()
         place = place_of(asked.position, len(logs), (span.start, span.end)[answer])
         if np.isinf(logs[place, answer]):
-            raise UsageError(f"position {place} is no token of the context: no answer is there")
+            raise UsageError(
+                f"position {place} is not a token of the context, so it cannot be the answer"
+            )
         top = ((answer, float(np.exp(logs[place, answer]))),)
         return Predicted(place, logits[place], answer, None, top, span)
 
@@ -193,27 +195,24 @@ class TorchAttributor(Attributor):
             raise not_its_own(model.root, str(error)) from error
 
     def place_in(self, given: Input, position: int | None) -> int:
-        """Return the position from 0; raise UsageError if the model predicts no token there.
-
-        given: the text. position: as typed, negative from the end; None for the default.
-        """
+        """Return the position from 0; raise UsageError if the model predicts no token there."""
         read, mask = given.predicted.ids, self.model.mask_id
         if self.labels:
             return place_of_label(self.model, given, position)
         if self._causal:
             return place_of(position, len(read), len(read) - 1)
         if mask is None:
-            raise UsageError("this model reads both ways and has no mask token: it predicts none")
+            raise UsageError("this model is bidirectional and has no mask token: it predicts none")
         masked = [at for at, token in enumerate(read) if token == mask]
         if not masked:
             raise UsageError(
-                "this model reads both ways and predicts what its mask token hides: write "
-                f"{mask.text!r} in the place of a word"
+                "this model is bidirectional and predicts what its mask token hides: write "
+                f"{mask.text!r} in place of a word"
             )
         place = place_of(position, len(read), masked[-1])
         if place not in masked:
             raise UsageError(
-                f"the token at position {place} is no mask token: expected position "
+                f"the token at position {place} is not a mask token: expected position "
                 f"{' or '.join(map(str, masked))}"
             )
         return place
@@ -369,5 +368,5 @@ def _activation(
 def _no_neurons(model: PatchableModel, layer: int) -> UnsupportedError:
     return UnsupportedError(
         f"--ffn: the feed-forward block of layer {layer} of {type(model.root).__name__} "
-        "is no sum over neurons, such as one of experts: choose another layer"
+        "is not a sum over neurons, as with experts: choose another layer"
     )

@@ -58,8 +58,8 @@ def tried_tokens(model: Model, tokens: int = TRIED, seed: int = 0) -> list[int]:
         raise UsageError(f"expected at least 1 token to try, got {tokens}")
     if model.kinds != ("self",):
         raise UsageError(
-            f"{model.info.name!r} is no language model of one stack: whether its heads copy cannot "
-            "be told"
+            f"{model.info.name!r} is not a single-stack language model: whether its heads copy "
+            "cannot be told"
         )
     plain = model.vocabulary().plain
     if len(plain) > tokens:
@@ -108,10 +108,7 @@ def one_token_writes(
 def _logits(
     model: Model, tokens: Sequence[int], heads: Collection[HeadKey]
 ) -> Iterator[tuple[HeadKey, Sequence[int], Array]]:
-    """Yield (head, token ids of a batch, logits) for each batch of texts of one token and head.
-
-    The logits (token, vocab) are what the head alone adds, with the scales of the norms fixed.
-    """
+    """Yield (head, token ids, logits (token, vocab) that it alone adds) by batch of texts."""
     backend, given = backend_of(model), Input.of_ids(tokens[:1])
     if isinstance(backend, NumpyBackend):
         from attnviz.engine.attribution.on_numpy import numpy_one_token_logits

@@ -66,9 +66,6 @@ class _ScoreWatch(SoftmaxWatch):
         self._factors: tuple[Tensor, Tensor] | None = None
         self.found: OwnScores | None = None
 
-    def notice(self, scores: Sequence[int], compute: Compute) -> Tensor:
-        return compute()
-
     def call(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         factors = factors_of(func, args, kwargs)
         if factors is not None:
@@ -108,10 +105,7 @@ class _ScoreWatch(SoftmaxWatch):
 def factors_of(
     func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Tensor, Tensor] | None:
-    """Return the queries (..., query, dim) and keys (..., key, dim) that a torch call may multiply.
-
-    The call is a product of many matrices, or torch's fused attention; None for any other call.
-    """
+    """Return queries and keys (..., token, dim) that a torch call may multiply, or None."""
     if func is functional.scaled_dot_product_attention:
         given = named(FUSED_INPUTS, args, kwargs)
         return given["query"], given["key"]

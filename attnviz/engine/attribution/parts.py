@@ -173,10 +173,7 @@ class Attributor(ABC):
 
     @abstractmethod
     def taken_apart(self, given: Input, asked: AskedLogit) -> Attribution:
-        """Return the logit that ``asked`` describes, split into contributions.
-
-        Subclasses implement it. The errors are those of ``attribute``, which calls this method.
-        """
+        """Return the logit that ``asked`` describes as contributions; see ``attribute``."""
 
     @abstractmethod
     def lens(self, given: Input, asked: AskedLogit) -> LensReading:

@@ -46,7 +46,7 @@ def path_effects(
     if lengths[0] != lengths[1]:
         raise UsageError(
             f"the two texts have {len(clean.predicted)} and {len(corrupt.predicted)} tokens: "
-            "expected as many in both"
+            "expected the same number in both"
         )
     kind: Kind = "decoder" if "decoder" in model.kinds else model.kinds[0]
     with np.errstate(over="ignore", invalid="ignore"):

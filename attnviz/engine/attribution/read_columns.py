@@ -83,10 +83,7 @@ def _flat(tensor: Tensor) -> Tensor:
 
 
 def _used(flat: Tensor, axis: int) -> Tensor:
-    """Return the indices along the other axis of a matrix where it is not zero throughout.
-
-    On a GPU return all indices, for which it need not be waited.
-    """
+    """Return where a matrix is not zero along its other axis; on a GPU all, without waiting."""
     if flat.device.type != "cpu":
         return torch.arange(flat.shape[1 - axis], device=flat.device)
     return flat.any(axis).nonzero()[:, 0]

@@ -126,10 +126,7 @@ def is_in_place(func: Callable[..., Any]) -> bool:
 
 
 def held(given: Any, mark: FollowedMark | None = None) -> Any:
-    """Return ``given``, which may be nested, with its tracked tensors detached from the gradient.
-
-    mark: only tensors in this state are detached; None detaches every tracked tensor.
-    """
+    """Return ``given``, which may be nested, with tracked tensors detached, or those of a mark."""
 
     def hold(one: Any) -> Any:
         ends = is_followed(one) and mark in (None, mark_of(one))

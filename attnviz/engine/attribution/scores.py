@@ -214,10 +214,7 @@ class ScoreSplitter(ABC):
 
 
 def not_followed(name: str, packed: str = "") -> UnsupportedError:
-    """Return the error for a model whose queries or keys cannot be traced to what wrote them.
-
-    packed: words on its layers that are quantised or wrapped.
-    """
+    """Return the error for untraceable queries or keys. packed: words on quantised layers."""
     return UnsupportedError(
         f"what writes the queries and keys of {name!r} cannot be followed through sums and linear "
         f"maps alone{packed}: choose another model or --kind"

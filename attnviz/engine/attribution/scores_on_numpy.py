@@ -184,10 +184,7 @@ class _Reader:
         return rows[0].astype(np.float64), rows[1].astype(np.float64)
 
     def without(self, query: int, scale: float, parts: int) -> dict[ReadSide, Floats]:
-        """Return the scores (part, key) of a query if the norm reads the stream without a part.
-
-        One result leaves the part out for the query, the other for the keys. parts: their number.
-        """
+        """Return scores (part, key) if norms do not read a part: of the query, then of the keys."""
         stream = self._read if self._after else self._run.given[self._name]
         own_query, own_key, _ = self._attention.inputs(self._read)
         found: dict[ReadSide, Floats] = {
@@ -284,10 +281,7 @@ def _slopes(run: RecordedRun, layer: int, slope: Floats) -> dict[_Place, Floats]
 
 
 def _carried(run: RecordedRun, writes: Floats, layer: int, since: _Place) -> Floats:
-    """Return what parts wrote to the stream as it arrives at ``layer``, (part, token, width).
-
-    If norms follow the blocks, they have scaled it on the way; else it arrives as it was written.
-    """
+    """Return writes as they arrive at ``layer``, (part, token, width), scaled by norms."""
     if run.shape.order != "after":
         return writes
     for at in range(since.layer, layer):

@@ -401,10 +401,7 @@ class BlockAlone:
             self._learn()
 
     def _learn(self) -> None:
-        """Find out what of the block is read; all of it if that does not show in derivatives.
-
-        So it is where a router of a mixture of experts stands in front of the attention.
-        """
+        """Find out what of the block is read; all of it if a router of experts is in front."""
         whole = self._run(self.stream.clone().requires_grad_())
         if whole is None or not all(one.requires_grad for one in whole):
             return

@@ -214,10 +214,7 @@ class BatchExpansion:
     def _cut(
         self, plain: Callable[..., Any], call: BlockCall, args: Any, kwargs: dict[str, Any]
     ) -> Any:
-        """Run a block up to its attention, then only the last tokens further.
-
-        The second run starts with these tokens, and the result of its attention is replaced.
-        """
+        """Run a block up to its attention, then on with the last tokens and its new result."""
         kept, tokens = self._kept or 0, self._tokens
 
         def shorten(path: Path, tensor: Tensor) -> Tensor:

@@ -244,7 +244,10 @@ class Fork:
 
 def forks(changes: Sequence[Change], first: int, layers: int) -> tuple[list[Fork], list[int]]:
     """Return each layer's rows from ``first`` on, and each change's row; equal ones share one."""
-    sites = [_by_layer(change) for change in changes]
+    sites: list[dict[int, tuple[Site, ...]]] = [{} for _ in changes]  # of each layer
+    for some, change in zip(sites, changes, strict=True):
+        for site in change.sites:
+            some[site.layer] = (*some.get(site.layer, ()), site)
     ends, found = [-1] * len(changes), []
     for layer in range(first, layers):
         keys = [(end, some.get(layer, ())) for end, some in zip(ends, sites, strict=True)]
@@ -256,13 +259,6 @@ def forks(changes: Sequence[Change], first: int, layers: int) -> tuple[list[Fork
         found.append(Fork(tuple(source for source, _ in rows), patches))
         ends = [rows.get(key, -1) for key in keys]
     return found, ends
-
-
-def _by_layer(change: Change) -> dict[int, tuple[Site, ...]]:
-    found: dict[int, tuple[Site, ...]] = {}
-    for site in change.sites:
-        found[site.layer] = (*found.get(site.layer, ()), site)
-    return found
 
 
 # The own attention ------------------------------------------------------------------------------

@@ -322,7 +322,7 @@ class Patching:
                 continue
             if mask is None:
                 raise UnsupportedError(
-                    f"{self._runner.name} reads both ways and has no mask token: it "
+                    f"{self._runner.name} is bidirectional and has no mask token: it "
                     f"predicts nothing"
                 )
             holes = [token for token, number in enumerate(given.ids) if number == mask]

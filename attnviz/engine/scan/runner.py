@@ -121,7 +121,7 @@ class Runner(Protocol):
 
     def held(self, given: Input, what: frozenset[What]) -> Held:
         """Return values of some kinds by kind and layer; UnsupportedError if there are none."""
-        raise UnsupportedError(f"{self.name} has heads alone: nothing else of it can be replaced")
+        raise UnsupportedError(f"{self.name} has only heads: nothing else in it can be replaced")
 
     def ends(self, runs: ChangedRuns) -> Ends:
         """Return the final states of a text: unchanged, and with each ablation or patch."""

@@ -317,7 +317,7 @@ def _comparison(
     return one, np.array(wanted) >= 0, np.array(asked.counted)
 
 
-_NO_MASK = "no loss: the model reads both ways, and its tokenizer has no mask token"
+_NO_MASK = "no loss: the model is bidirectional, and its tokenizer has no mask token"
 """A note on what falls away."""
 
 

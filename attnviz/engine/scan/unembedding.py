@@ -165,7 +165,11 @@ class Unembedding:
             some, which = place
             part, here = change[some, which], _Clean(*(each[some] for each in state))
             if mean_weight is None:
-                delta = self._own_changes(changed[which, some], part, here)
+                rows = changed[which, some].swapaxes(0, 1)
+                after = self.logits(rows.reshape(-1, rows.shape[-1]))
+                delta = after.reshape(*rows.shape[:2], -1) - here.logits[:, None]
+                # The clean row was projected in another batch, which may have rounded differently.
+                delta[(part == 0).all(-1)] = 0
                 mean = (delta * here.chances[:, None]).sum(-1)
                 tiles: Iterable[tuple[slice, Array]] = [(slice(0, delta.shape[-1]), delta)]
             else:
@@ -214,19 +218,6 @@ class Unembedding:
                 buffer = xp.empty(shape, dtype=flat.dtype, device=flat.device)
             xp.matmul(flat, weight, out=buffer)
             yield words, buffer.reshape(*change.shape[:2], -1)
-
-    def _own_changes(self, changed: Array, change: Array, clean: _Clean) -> Array:
-        """Return δ over the whole vocabulary, (position, change, vocab).
-
-        changed: the projection's input (change, position, width). change: its distance from the
-            unchanged one, (position, change, width); where it is zero δ is zero: the clean row was
-            projected in another batch, which may have rounded differently.
-        """
-        rows = changed.swapaxes(0, 1)
-        logits = self.logits(rows.reshape(-1, rows.shape[-1])).reshape(*rows.shape[:2], -1)
-        delta = logits - clean.logits[:, None]
-        delta[(change == 0).all(-1)] = 0
-        return delta
 
     def _recompute(
         self,

@@ -27,7 +27,7 @@ Steps = list[tuple[int, float, float]]
 
 def work(given: Clips | GoldPairs) -> Work:
     """Return the planned work, by which the loader opens a model of sounds or of texts."""
-    return Work(speech=True) if isinstance(given, Clips) else ON_TORCH
+    return Work(reads="sound") if isinstance(given, Clips) else ON_TORCH
 
 
 def align(

@@ -55,7 +55,7 @@ def read_words(path: Path) -> dict[str, list[Spoken]]:
     source = repr(str(path))
     layout, lines = layout_of(path, text_lines(read_bytes(path, most=TEXTS_BYTES), source))
     if len(layout) > 1 and "json" not in layout:
-        raise LoadError(f"{source} is no table: expected .csv, .tsv or .json with {_EXPECTED}")
+        raise LoadError(f"{source} is not a table: expected .csv, .tsv or .json with {_EXPECTED}")
     clips: dict[str, list[Spoken]] = {}
     for number, row in table_rows(layout, lines, source):
         where = f"{source} line {number}" if len(layout) == 1 else f"{source} entry {number}"

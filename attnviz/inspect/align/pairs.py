@@ -125,8 +125,8 @@ def _linked(row: Any, name: str, where: str) -> GoldPair:
     """Return a sentence pair of a row. where: names it in messages."""
     if not isinstance(row, Mapping) or not all(isinstance(row.get(key), str) for key in _COLUMNS):
         raise LoadError(
-            f"{where} is no sentence pair with links: expected {_EXPECTED}, in JSON {_AS_JSON}, in "
-            "a table the header source, target, alignment"
+            f"{where} is not a sentence pair with links: expected {_EXPECTED}, in JSON {_AS_JSON}, "
+            "in a table the header source, target, alignment"
         )
     source, target = (tuple(row[key].split()) for key in _COLUMNS[:2])
     if not source or not target:

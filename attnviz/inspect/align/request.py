@@ -20,22 +20,23 @@ class AlignOptions(Options):
 
     audio: tuple[str, ...] = option(
         "FILE|DIR",
-        "Sounds of known words, or a directory of them; may be repeated.",
+        "Audio files whose words are known, or a directory of them; may be repeated.",
         (),
-        brief="Sounds, or a directory of them.",
+        brief="Audio files, or a directory of them.",
     )
     words: Path | None = option(
         "FILE",
-        "When words are spoken: CSV, TSV or JSON with clip, word, start and end (seconds).",
+        "When each word is spoken: CSV, TSV or JSON with clip, word, start and end (seconds).",
         brief="Table of clip, word, start and end in seconds.",
     )
     pairs: Path | None = option(
         "FILE",
-        "Sentence pairs with gold links, a line each: source ||| target ||| 0-0 1?2, in words.",
+        "Sentence pairs with gold links between words, one pair per line: source ||| target ||| "
+        "0-0 1?2.",
         brief="Lines: source ||| target ||| 0-0 1?2.",
     )
     prefix: str = option(
-        "TEXT", "What a model of texts reads before each source, such as T5's task.", "", words=True
+        "TEXT", "Text to put before each source, such as T5's task.", "", words=True
     )
 
     def __post_init__(self) -> None:
@@ -46,7 +47,7 @@ class AlignOptions(Options):
         elif not self.audio or self.words is None:
             lacks = "--audio FILE" if not self.audio else "--words FILE"
             lacks += "" if self.audio or self.words else " and --words FILE, or --pairs FILE"
-            raise UsageError(f"align compares heads with spoken words of known times: add {lacks}")
+            raise UsageError(f"align needs to know when each word is spoken: add {lacks}")
         elif self.prefix:
             raise UsageError("--prefix is for sentence pairs: leave it out next to --audio")
 
@@ -78,11 +79,11 @@ class AlignRequest(IndexBase):
     when it ends, and a token begins where the one before ended, the first at 0.
     """
 
-    most: int = option("N", "The most heads to choose.", 10, min=1, max=64)
+    most: int = option("N", "Choose at most N heads.", 10, min=1, max=64)
     recipe: Literal["openai", "transformers"] | None = option(
         "NAME",
-        "Of sounds. openai (default): rows that write a token say when it begins; transformers: "
-        "rows that read it say when it ends.",
+        "For sounds. openai (default): the row that predicts a token tells when it begins; "
+        "transformers: the row that reads it tells when it ends.",
         brief="Rows aligned with sound: openai, transformers.",
     )
-    seed: int = option("N", "Seed of random sets of heads and intervals.", 0, min=0)
+    seed: int = option("N", "Random seed (random sets of heads, intervals).", 0, min=0)

@@ -238,7 +238,6 @@ def atlas(
 
 
 def _tallies(probing: Probing, texts: Sequence[Input], first: int, top: int) -> Tallies:
-    """Measure some texts; return what adds up."""
     scanned = scan(probing, texts)
     scores = np.stack([text.scores for text in scanned])
     chance = np.stack([text.chance for text in scanned])
@@ -380,7 +379,6 @@ def report_of(record: CorpusRecord) -> AtlasReport:
 def _heads(
     tallies: Tallies, texts: Mapping[int, Input], kind: Kind, sample: Iterable[int]
 ) -> Iterator[HeadAtlas]:
-    """Yield what each head does."""
     sums, best = tallies.sums, tallies.best
     frequency: dict[Side, Counter[str]] = {
         # Links leave special tokens out, but for the queries of cross attention.

@@ -34,7 +34,7 @@ _NAMED, _DRAWN, _LISTED = 3, 4, 64
 """The most heads in the finding, with a histogram, and with tables of their own on a page."""
 
 _SIDES = {"key": "to", "query": "from"}
-_WIDE, _WIDEST = 100, 160
+_WIDE, _WIDEST, _FRAMES, _NEAR = 108, 160, 6, 4
 
 
 def document(report: AtlasReport) -> doc.Document:
@@ -50,7 +50,7 @@ def document(report: AtlasReport) -> doc.Document:
             *(_groups(report) if report.heads else ()),
         ],
         doc.Explanation("atlas", f"measured on {' and '.join(word for word, _ in sizes[-2:])}."),
-        doc.next_steps(["--out DIR the page", *hints, "--explain"]),
+        doc.next_steps(["--out DIR: the page", *hints, "--explain"]),
         heading=[*named(info), *sizes],
         finding=finding(report),
         first=partial(_first, report),
@@ -144,8 +144,10 @@ def _first(report: AtlasReport, columns: int, lines: int) -> Sequence[doc.Group]
     if columns >= _WIDEST and len(report.heads) > 1:
         distances = _by_distance(report, report.ranking[:_LISTED])
         return [doc.beside([table, _histograms(report)], [grid, distances])]
-    if columns >= _WIDE + len(grid.columns) * 7 + 6:
-        return [doc.Group([table, grid], beside=doc.Beside(_WIDE, yields=True))]
+    if columns >= _WIDE:
+        heads = report.ranking[: max(min(lines, len(report.heads)) - len(grid.rows) - _FRAMES, 0)]
+        near = [_by_distance(report, heads, _NEAR)] if heads else []
+        return [doc.beside(table, [grid, *near])]
     return [doc.Group([table]), doc.Group([grid], yields=1)]
 
 
@@ -153,11 +155,7 @@ def _first(report: AtlasReport, columns: int, lines: int) -> Sequence[doc.Group]
 
 
 def _ranking(report: AtlasReport, brief: bool = False) -> doc.Table:
-    """Return the heads, each with the token that it prefers and its strongest place.
-
-    brief: True leaves out the share of texts, which the grid has, and the pattern of heads that
-        prefer a token.
-    """
+    """Return the heads with what they prefer and their strongest place; fewer columns if brief."""
     preferring = any(head.prefers is not None for head in report.heads)
 
     def preferred(write: Callable[[Preference], str], absent: str = "") -> Callable[..., str]:
@@ -250,14 +248,17 @@ def _histograms(report: AtlasReport) -> doc.Plot:
     return doc.Plot(title, histograms=drawn)
 
 
-def _by_distance(report: AtlasReport, heads: Sequence[HeadAtlas]) -> doc.Table:
-    """Return the mean weight of a link at each distance, and that of uniform attention."""
+def _by_distance(
+    report: AtlasReport, heads: Sequence[HeadAtlas], most: int | None = None
+) -> doc.Table:
+    """Return the mean weight at the nearest ``most`` distances, and that of uniform attention."""
 
     def cell(at: int) -> Callable[[tuple[str, Sequence[float | None]]], str]:
         return lambda row: "" if (weight := row[1][at]) is None else share(weight)
 
     names = [*distances(report.kind)]
     filled = [at for at in range(len(names)) if any(head.even[at] is not None for head in heads)]
+    filled = filled[:most]
     title: doc.Words = [("Mean weight", True), ("of a link, no sink", False)]
     if len(names) > 1:
         title = [("Mean weight by distance", True), ("tokens between two words, no sink", False)]
@@ -273,10 +274,7 @@ def _by_distance(report: AtlasReport, heads: Sequence[HeadAtlas]) -> doc.Table:
 
 
 def _places(report: AtlasReport, head: HeadAtlas) -> list[doc.Table]:
-    """Return two tables of a head: where it fires most, and the middle link of each tenth.
-
-    The tenths are ten groups of sampled texts, by the weight of each text's strongest link.
-    """
+    """Return two tables of a head: where it fires most, and a link of each tenth of the texts."""
 
     def context(place: Fired) -> str:
         return around(Hurt(place.link.text, place.link.queries, place.link.query, 0.0))

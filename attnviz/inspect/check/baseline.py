@@ -126,7 +126,7 @@ def check_finite(baseline: Baseline) -> None:
     if lost:
         told = (
             f"no baseline: the attention of {len(lost)} of {len(baseline.shares)} heads "
-            f"({lost[0]} first) is no number, so that nothing can be held against it"
+            f"({lost[0]} first) is not a number, so nothing can be compared with it"
         )
         if broken := broken_words(baseline.info.not_finite):
             raise LoadError(f"{told}: {broken[0]}")
@@ -186,8 +186,8 @@ def check_renewable(path: Path, rules: Path) -> None:
     content = read_bytes(path, most=SETTINGS_BYTES) if path.exists() else b""
     if content and b'"attnviz.baseline/' not in content[:_OPENING]:
         raise UsageError(
-            f"{visible(str(path))!r} is no baseline: --update does not overwrite it; name another "
-            "file in the rule"
+            f"{visible(str(path))!r} is not a baseline: --update does not overwrite it; name "
+            "another file in the rule"
         )
 
 
@@ -229,7 +229,6 @@ def read_baseline(path: Path, now: Baseline) -> Baseline:
 
 
 def _read(data: dict[str, Any], now: Baseline) -> Baseline:
-    """Return the saved baseline from the parsed JSON of its file."""
     model = data["model"]
     name, dtype = typed(model["name"], str), typed(model["dtype"], str)
     revision = optional(model["revision"], str)
@@ -247,7 +246,7 @@ def _read(data: dict[str, Any], now: Baseline) -> Baseline:
             str(name): read_score(name, score) for name, score in entry["scores"].items()
         }
     if len(shares) < len(data["heads"]):
-        raise ValueError("a head stands there twice")
+        raise ValueError("a head is listed twice")
     if shares.keys() != now.shares.keys() and len(shares) == len(now.shares):
         raise ValueError("its heads are others")
     return Baseline(info, data["kind"], str(data["tokenizer"]), shares, scores)

@@ -57,7 +57,7 @@ def rules_of(file: Path, request: CheckRequest, written: Sequence[Path] = ()) ->
         check_beside(baseline, file)
         for path in (file, baseline):
             if path.exists() and not request.force:
-                raise UsageError(f"{str(path)!r} is there: --force overwrites it")
+                raise UsageError(f"{str(path)!r} already exists: --force overwrites it")
         _keep_read([file, baseline], written)
         return None
     rules = read_rules(file)

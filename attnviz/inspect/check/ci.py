@@ -83,6 +83,6 @@ def add_summary(document: Document) -> None:
     flags |= getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
     with open(os.open(named, flags, 0o666), "wb") as stream:
         if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "it is no regular file")
+            raise OSError(errno.EINVAL, "it is not a regular file")
         text = "\n".join(document_markdown(document)) + "\n"
         stream.write(text.encode("utf-8", "backslashreplace"))

@@ -266,7 +266,7 @@ def span_rule(given: Given) -> Rule:
     --token``; the queries are the ``last`` or ``all``, or named like the span.
     """
     if given.text is None and "text" not in given.table:
-        raise ValueError('a span stands in a text: add text = "…" here or at the top of the file')
+        raise ValueError('a span belongs to a text: add text = "…" here or at the top of the file')
     text, span = given.word("text", given.text), given.word("span")
     queries = given.word("mass_from", "last")
     typed = given.word("head") if "head" in given.table else ""
@@ -275,7 +275,7 @@ def span_rule(given: Given) -> Rule:
         if (place := find_in(tokens, words)) is None:
             known = set(re.findall(r"\w+", text))
             raise UsageError(
-                f"{visible(words)!r} does not stand in its text{nearest(words, known)}"
+                f"{visible(words)!r} does not occur in its text{nearest(words, known)}"
             )
         return place.span
 

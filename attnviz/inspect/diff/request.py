@@ -26,11 +26,11 @@ class _Compared(Options, panel="What is compared"):
     kind: Literal["self", "encoder", "decoder", "cross"] | None = option(
         "KIND",
         "Which attention of an encoder–decoder: encoder (default), decoder or cross.",
-        brief="Of an encoder–decoder: encoder, decoder or cross.",
+        brief="For an encoder–decoder: encoder, decoder or cross.",
     )
     match: bool = flag("Pair the heads by lowest divergence, not by index.")
     noise_floor: float | None = option(
-        "BITS", "Take this noise floor in place of measuring one (JS divergence).", min=0.0, max=1.0
+        "BITS", "Use this noise floor (JS divergence) instead of measuring one.", min=0.0, max=1.0
     )
     top: int = option("N", "Number of heads to list.", 8, min=1)
 

@@ -71,10 +71,9 @@ def document(report: DiffReport) -> doc.Document:
 
 
 def _hints(report: DiffReport) -> list[str]:
-    """Return the options to try next on the command line."""
     hints = []
     if report.source.endswith("built-in texts"):
-        hints.append("--texts FILE your data")
+        hints.append("--texts FILE: your data")
     if not report.matched and not report.saved and report.unmatched_a:
         hints.append("--match")
     return [*hints, "--explain"]
@@ -184,7 +183,7 @@ def finding(report: DiffReport) -> str:
             f"{did_and_does(best)}."
         )
     if best.size <= _EXACT:
-        return f"Nothing changed: all {total} attend and put out the same."
+        return f"Nothing changed: all {total} have the same attention and output."
     if report.texts < LEAST_TEXTS:
         few = f"{counted(report.texts, report.unit)}, too few to test a head"
         return f"Largest difference: {_described(report, best)}. {few}."

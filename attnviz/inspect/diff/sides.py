@@ -230,7 +230,7 @@ def require_alike(
             if len(a) != len(b) and two_texts:
                 raise UsageError(
                     f"text {number} has {len(a)} tokens for A and {len(b)} for B: rows are "
-                    "compared query by query, give texts of as many tokens"
+                    "compared query by query, give texts with as many tokens"
                 )
             grids = [() if own.layout is None else own.layout.grids for own in (a, b)]
             if grids[0] != grids[1]:

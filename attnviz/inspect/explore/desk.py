@@ -109,7 +109,7 @@ class Desk:
         if removed and view.written is not None:
             self.app.drop("write")
             view = replace(view, written=None)
-            self.say("what was written with other heads is gone: g writes anew")
+            self.say("what was written with other heads is gone: g writes again")
         self.put(view if view.written is not None else view.fitted(view.removed))
         if removed:
             self.read(view.frame.text)
@@ -308,7 +308,7 @@ class Actions(Desk):
         """Stop measuring the ablations, or leave the generated text (the key Esc)."""
         if self.app.drop("scan"):
             self.show(scanned=None)
-            self.say("the scan was stopped; i starts it anew")
+            self.say("the scan was stopped; i starts it again")
         else:
             self.leave_written()
 
@@ -383,7 +383,7 @@ class Actions(Desk):
         def answered(typed: str) -> None:
             path = Path(os.path.expanduser(typed.strip()))
             if typed.strip() and os.path.exists(path):
-                question = f"{visible(path.name)} is there: replace it? y, or Esc "
+                question = f"{visible(path.name)} already exists: replace it? y, or Esc "
                 yes = AskedLine(
                     question, Field(), lambda said: write(path) if said == "y" else None
                 )

@@ -144,7 +144,7 @@ def _of_two(view: View, other: Frame) -> list[str]:
         models = [model_name(frame.report.record.model) for frame in frames]
         between = f" ({' → '.join(models)})" if two_models(*frames) else ""
         said.append(f"Loss {losses[0]:.3f} → {losses[1]:.3f} nats/token{between}")
-    return said or ["Two texts of as many tokens, compared by position"]
+    return said or ["Two texts of equal length, compared by position"]
 
 
 def likely_words(likely: Likely) -> str:

@@ -363,7 +363,7 @@ def open_saved(path: Path, regions: RegionOptions = _NO_REGIONS) -> SavedSession
     if not content:
         raise LoadError(f"{name} is empty: save it again with attnviz heads --save")
     if _RUN.match(content):
-        with damaged(name, "save the run anew"):
+        with damaged(name, "save the run again"):
             run = read_run(content, name)
         if regions.regions_given and run.kind == "cross" and run.source is not None:
             run = replace(run, source=saved_regions(run.source, run.text, regions))

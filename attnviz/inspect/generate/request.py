@@ -29,13 +29,14 @@ class _Written(Options, panel="What is written"):
         0.0,
         brief="Sampling temperature; 0 is greedy.",
     )
-    top_k: int | None = option("K", "Draw among the K likeliest tokens only (Fan et al. 2018).")
+    top_k: int | None = option("K", "Sample from the K likeliest tokens only (Fan et al. 2018).")
     top_p: float | None = option(
-        "P", "Draw among the fewest tokens that together have probability P (Holtzman et al. 2020)."
+        "P",
+        "Sample from the smallest set of tokens with total probability P (Holtzman et al. 2020).",
     )
     ablate: tuple[str, ...] = option(
         "HEADS",
-        "Zero-ablate these heads at every token, as --head names them.",
+        "Zero-ablate these heads, named as in --head, at every token.",
         (),
         brief="Generate without these heads.",
     )
@@ -48,7 +49,7 @@ class _Written(Options, panel="What is written"):
 @dataclass(frozen=True)
 class _Kind(Options):
     kind: Literal["decoder", "cross"] | None = option(
-        "KIND", "Of an encoder–decoder: the heads of decoder (default) or cross attention."
+        "KIND", "For an encoder–decoder: the heads of decoder (default) or cross attention."
     )
 
 

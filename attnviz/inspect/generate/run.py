@@ -197,7 +197,7 @@ _DIGITS = 4
 _MOST_PROMPT = 2**23
 """The most weights of the prompt, over all heads, that a file holds; more are left out."""
 
-_ANEW = "save the run anew"
+_ANEW = "save the run again"
 
 _ROUNDING = 0.02
 """How far a row of rounded weights may sum to more than one."""
@@ -288,8 +288,8 @@ def read_run(content: bytes, name: str) -> WrittenRun:
     header = _object(next(lines, (1, b""))[1], f"{name} line 1")
     if header.get("schema") != SCHEMA or "steps" in header:
         raise LoadError(
-            f"{name} is no run: expected the lines that attnviz generate --save NAME.jsonl writes, "
-            f"the first with the schema {SCHEMA!r}"
+            f"{name} is not a saved run: expected the lines that attnviz generate --save "
+            f"NAME.jsonl writes, the first with the schema {SCHEMA!r}"
         )
     with damaged(f"{name} line 1", _ANEW):
         run = _Run(header)
@@ -424,12 +424,12 @@ def _weights(rows: Any, keys: int) -> Floats:
         raise ValueError(f"rows of shape {weights.shape} where each has {keys} keys")
     known = np.nan_to_num(weights)
     if np.isinf(weights).any() or (known < 0).any() or (known.sum(-1) > 1 + _ROUNDING).any():
-        raise ValueError("weights that are no shares of one")
+        raise ValueError("weights that are not shares of one")
     return weights
 
 
 def _probability(facts: Mapping[str, Any]) -> float:
     value = facts["probability"]
     if not 0 <= (number := finite(value)) <= 1:
-        raise ValueError(f"{value!r} is no probability")
+        raise ValueError(f"{value!r} is not a probability")
     return number

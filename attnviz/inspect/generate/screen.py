@@ -173,10 +173,7 @@ def _how(run: WrittenRun) -> list[str]:
 
 
 def _finding(report: GenerateReport) -> str:
-    """Return the finding: the generated text, then the attention of the first shown head.
-
-    The head's attention is compared with uniform attention.
-    """
+    """Return the finding: the generated text, then what the first shown head attends to."""
     run, activity = report.run, report.found[report.head]
     name = f"{run.name(report.head)}{_labelled(activity)}"
     of = f"{activity.steps} of " * (activity.steps < len(run.steps))
@@ -190,7 +187,8 @@ def _finding(report: GenerateReport) -> str:
         words = f"{name} has no numbers."
     elif loop := loop_of((*run.begun.ids, *written), len(written)):
         period, since = loop
-        cycle = f"It loops from token {since + 1} on ({counted(period, 'token')})"
+        same = counted(period, "token") if period > 1 else "token"
+        cycle = f"From token {since + 1} on it repeats the same {same}"
         words = f"{cycle}; {_copied(report, name)}."
     elif activity.name == "induction":
         words = f"{_copied(report, name)}."
@@ -227,7 +225,7 @@ def loop_of(ids: Sequence[int], written: int) -> tuple[int, int] | None:
 def _copied(report: GenerateReport, name: str) -> str:
     """Return how many written tokens copy what the shown head attends to most, and the mean."""
     copies, steps = report.run.copies, counted(len(report.run.steps), "token")
-    mean = f" (mean of heads: {sum(copies.values()) / len(copies):.0f})" * (len(copies) > 1)
+    mean = f" (mean over heads: {sum(copies.values()) / len(copies):.0f})" * (len(copies) > 1)
     count = copies[report.head]
     return f"{count} of {steps} cop{'y' if count != 1 else 'ies'} what {name} attends to most{mean}"
 

@@ -134,11 +134,11 @@ def card_groups(card: HeadCard) -> list[doc.Group]:
 def _hints(card: HeadCard) -> list[str]:
     hints = ["--save card.svg"]
     if card.source.endswith("built-in texts"):
-        hints.append("--texts FILE your data")
+        hints.append("--texts FILE: your data")
     if clear := card.clear_sources:
-        hints.append(f"attnviz head {card.head_name(clear[0].sender)} what it reads from")
+        hints.append(f"attnviz head {card.head_name(clear[0].sender)} shows what it reads from")
     if card.head[0]:
-        hints.append(f"attnviz link --head {card.name} why it looks there")
+        hints.append(f"attnviz link --head {card.name} explains why it looks there")
     return [*hints, "--explain"]
 
 
@@ -173,10 +173,7 @@ def finding(card: HeadCard) -> str:
 
 
 def _here(card: HeadCard) -> Iterator[tuple[str, str]]:
-    """Yield pairs of sentences: on where the head attends in this text, and on what it writes.
-
-    The second sentence becomes shorter from pair to pair, and is empty in the last one.
-    """
+    """Yield pairs of sentences: where the head attends here, and, ever shorter, what it writes."""
     label = _told_label(card)
     name = f"{card.name}{f' ({known_text(label)})' if label.is_known else ''}"
     attends = f"{name} {_attends(card, label)}"
@@ -214,7 +211,7 @@ def _attends(card: HeadCard, label: HeadLabel) -> str:
         return f"puts {only}{given} (uniform {share(label.base_rate)})."
     sink = shown.sinks.get(shown.heads[0].place, 0.0)
     rest = f"; {share(sink)} of its attention is on the sink" if sink >= SINK_WEIGHT else ""
-    diffuse = f"is diffuse here, {share(label.score)} (1 = uniform)" * (label.name == "spread")
+    diffuse = f"is diffuse here ({share(label.score)}; 1 = uniform)" * (label.name == "spread")
     for link in strongest_links(shown, 1):
         ends = shown.record.queries, shown.record.keys
         query, key = link_ends(Firing(0, *ends, link.query, link.key, link.weight))
@@ -223,7 +220,7 @@ def _attends(card: HeadCard, label: HeadLabel) -> str:
             most = f"; its strongest link is {pair} ({weight})" * (link.weight >= LEAST)
             return f"{diffuse}{most}."
         if link.weight < LIGHT:
-            return f"links no words much here, at most {pair} ({weight}){rest}."
+            return f"links no two words strongly here; strongest: {pair} ({weight}){rest}."
         return f"links {pair} most strongly here ({weight}){rest}."
     return f"{diffuse or 'links no two words here'}{rest}."
 
@@ -259,10 +256,7 @@ def _lost(card: HeadCard) -> list[str]:
 
 
 def _matters(card: HeadCard) -> bool:
-    """Return whether the loss without the head changes significantly.
-
-    The test is corrected for the number of ablated heads.
-    """
+    """Return whether the loss without the head changes significantly among all heads."""
     report, effect = card.ablation, card.effect
     if report is None or effect is None:
         return False
@@ -278,10 +272,7 @@ def _quoted(hurt: Hurt) -> str:
 
 
 def _lines(card: HeadCard, without: Collection[str] = ()) -> list[doc.Part]:
-    """Return a line for each part of a head's card, or the reason why it is missing.
-
-    without: the names of parts that are left out.
-    """
+    """Return a line for each part of a card but those in ``without``, or why it is missing."""
     fires = [f"{link_words(link)} {share(link.weight)}" for link in card.firings[:2]]
     lines = {
         "label": (_label(card), "label"),
@@ -353,7 +344,7 @@ def _writes(card: HeadCard) -> list[str]:
     first = card.why.first
     source = first.source(card.key)
     read = "" if source is None else f", from {placed(first.keys(card.key), source.place)}"
-    return [f"{words[0]} {words[1]}{read}{words[2]}"]
+    return [f"{words[0]} (p = {words[1]}){read}{words[2]}"]
 
 
 def _written(card: HeadCard) -> tuple[str, str, str] | None:
@@ -365,7 +356,7 @@ def _written(card: HeadCard) -> tuple[str, str, str] | None:
     whole = f"{logit:.1f}" if abs(logit) >= 1 else logits(logit).removeprefix("+")
     of_answer = first.attribution.span is not None
     answer = f"the answer's {first.answer}" if of_answer else quoted(first.answer)
-    words = f"{logits(effect.value)} of {whole} logits of {answer}"
+    words = f"{logits(effect.value)} of the {whole} logits of {answer}"
     base = "" if effect.base is None else f"; control {logits(effect.base)}"
     return words, probability(dict(first.attribution.top)[first.attribution.answer]), base
 
@@ -379,13 +370,13 @@ def _towards(card: HeadCard, brief: bool) -> str:
     answer = f"the answer's {first.answer}"
     if own.span is None and not own.labels:
         word = next_word(first.given.predicted, own.position, first.answer, first.rest)
-        answer = "the prediction" if brief else f"what comes next, {word}"
+        answer = "the prediction" if brief else f"the next token, {word}"
     if abs(effect.value) < _LITTLE * abs(report.logit):
         return ""
-    amount = f"{logits(effect.value)} of {report.logit:.2f} logits"
+    amount = f"{logits(effect.value)} to the {report.logit:.2f} logits of {answer}"
     if effect.base is not None and abs(effect.base) >= abs(effect.value) / 2:
-        return f"It writes {amount} of {answer}, but {logits(effect.base)} with another word there."
-    return f"It writes towards {answer}: {amount}."
+        return f"It adds {amount}, against {logits(effect.base)} with another word there."
+    return f"It adds {amount}."
 
 
 def _copies(card: HeadCard) -> list[str]:
@@ -393,7 +384,7 @@ def _copies(card: HeadCard) -> list[str]:
         return []
     alone = card.writes.found
     chance = f"{alone.chance:.1%}" if alone.chance >= 0.001 else "under 0.1%"
-    copied = f"{whole_percent(alone.copying)} of {alone.tokens} tokens, read alone"
+    copied = f"{whole_percent(alone.copying)} of {alone.tokens} tokens in isolation"
     return [copied, f"chance {chance}"]
 
 
@@ -403,7 +394,7 @@ def _reads(card: HeadCard) -> list[str]:
         f"{SITES[read.into].words}: {_share(read.share)} from {card.head_name(sender)}"
         for sender, read in clear
     ]
-    others = "no earlier head more than the others of its layer"
+    others = "no earlier head in particular"
     return _shares(words, [read for _, read in clear], [read for _, read in card.sources], others)
 
 
@@ -416,7 +407,7 @@ def _read_by(card: HeadCard) -> list[str]:
         f"{readers.name(later.place, later.into)}'s {SITES[later.into].words} {_share(later.share)}"
         for later in clear
     ]
-    others = f"none more than the other heads of L{card.head[0] + card.index_base}"
+    others = "no later head in particular"
     return _shares(words, clear, every, others) if every else [_FEW]
 
 
@@ -447,7 +438,7 @@ def _cost(card: HeadCard) -> list[str]:
     shared = f", keys and values shared by {cost.group} heads" if cost.group > 1 else ""
     words = [f"{cost.total:,} parameters{shared}"]
     if cost.cache_bytes:
-        words.append(f"{counted(cost.cache_bytes, 'byte')} of cache a token")
+        words.append(f"{counted(cost.cache_bytes, 'byte')} of cache per token")
     return words
 
 
@@ -455,10 +446,7 @@ def _cost(card: HeadCard) -> list[str]:
 
 
 def _small_tables(card: HeadCard, rows: int) -> list[doc.Table]:
-    """Return tables of the head's strongest links, its effects and its links to other heads.
-
-    rows: the most rows of each table.
-    """
+    """Return tables of the head's strongest links, effects and readers, of ``rows`` rows each."""
     tables = list[tuple[str, str, doc.Table]]()
     name = partial(doc.ColumnOf, "", right=False)
     context = partial(doc.ColumnOf, "", right=False, tone="faint", cuts=True)
@@ -469,7 +457,7 @@ def _small_tables(card: HeadCard, rows: int) -> list[doc.Table]:
             doc.ColumnOf("", lambda link: share(link.weight)),
             context(lambda link: around(Hurt(link.text, link.queries, link.query, 0.0))),
         )
-        tables.append(("fires most", "strongest link of a text", table))
+        tables.append(("strongest links", "one per text", table))
     if card.hurts:
         table = doc.table(
             card.hurts[:rows],
@@ -486,7 +474,7 @@ def _small_tables(card: HeadCard, rows: int) -> list[doc.Table]:
             name(lambda pair: f"{words[pair[0]]} → {words[pair[1]]}"),
             doc.ColumnOf("", lambda pair: f"{pair[2]:+.2f}"),
         )
-        tables.append(("alone it raises", f"logits, of {found.tokens} tokens", table))
+        tables.append(("raises in isolation", f"logits, of {found.tokens} tokens", table))
     if card.sources:
         sources = card.sources[:rows]
         names = [f"{card.head_name(sender)} {read.into}" for sender, read in sources]
@@ -508,10 +496,7 @@ def _small_tables(card: HeadCard, rows: int) -> list[doc.Table]:
 
 
 def _texts(card: HeadCard) -> list[doc.Part]:
-    """Return the text whose loss rises most without the head, and the prompt, both coloured.
-
-    The prompt is coloured by the head's contribution from each token to the answer.
-    """
+    """Return the text whose loss rises most, and the prompt by the head's part in the answer."""
     parts: list[doc.Part] = []
     report, effect = card.ablation, card.effect
     if report is not None and effect is not None and card.hurts:

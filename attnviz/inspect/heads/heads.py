@@ -444,7 +444,7 @@ def long_heads(
     chosen = choose_heads(request.layer, request.head, info.layers, info.heads, request.index_base)
     word = None if request.token is None else find_in(tokens, request.token)
     if request.token is not None and word is None:
-        raise UsageError(f"no token {request.token!r} in the text: give a word of it, or an index")
+        raise UsageError(f"no token {request.token!r} in the text: give a word in it, or an index")
     queries, keys = request.queries or request.keys, request.keys or request.queries
     part = None  # if only one is given, it serves as both
     if queries is not None and keys is not None:

@@ -68,7 +68,7 @@ _HEADED = 6
 _NARROW_SCALE = 28
 """The columns of the legend of a narrow map."""
 
-_MEANINGS = {"peak": "few tokens", "diff": "many tokens"}
+_MEANINGS = {"peak": "peaked, few tokens", "diff": "diffuse, many tokens"}
 """What a head without label attends to, by the short word in its cell."""
 
 Groups = list[doc.Group]
@@ -255,10 +255,10 @@ def text_maps(
         weights[:, asking] = np.nan
     if np.isnan(weights).all():
         return []
-    if best is None:
-        far = np.nan_to_num(weights)
-        far[:, max(asking[0] - 1, 0) : asking[-1] + 2] = 0  # neighbours are always linked
-        best = int(far.max(1).argmax())
+    far = np.nan_to_num(weights)
+    far[:, max(asking[0] - 1, 0) : asking[-1] + 2] = 0  # neighbours are always linked
+    others = np.argsort(-far.max(1), kind="stable").tolist()
+    best = others[0] if best is None else best
     names = [run.name(layer, head) for layer, head, _ in run.record]
     mean = np.where(np.isnan(weights).all(0), np.nan, np.nan_to_num(weights).mean(0))
     rows = [(f"mean of {len(names)} heads", mean)] if len(names) > 1 else []
@@ -266,6 +266,10 @@ def text_maps(
     if len(names) == 1 or lines > 2 * _LEAST_TEXT + 2 * letters // room:
         rows.append((names[best], weights[best]))
     rows = [(names[given], weights[given]), *rows[:-1]] if given is not None else rows
+    most = lines // (letters // max(room - _INDENT - _LABEL, 1) + _LISTING + 1)
+    bare = lines // (letters // max(room - _INDENT, 1) + 3)
+    more = max(most, min(bare, 3)) - len(rows) if len(rows) > 1 else 0
+    rows += [(names[at], weights[at]) for at in others if at != best][: max(more, 0)]
     maps = []
     for name, values in rows:
         full = float(np.nanmax(values, initial=0.0)) or 1.0
@@ -334,6 +338,8 @@ def _overview(report: HeadsReport, columns: int, lines: int) -> Groups:
             room = spare + 3 if strip is None else lines - tall
             texts = [] if small or coloured else _told_text(report, third, room)
             left = [small or grid, *(texts if strip is None else [strip])]
+            if coloured and strip is None and not small and len(lists) > 1:
+                left.append(lists.pop(0))
             lists += texts if strip is not None else []
             return [_columns(columns, left, [*maps, *arcs], lists)]
     grid = _grid(run, half, lines)
@@ -421,7 +427,6 @@ def _grid(run: HeadsRecord, room: int, lines: int) -> doc.HeadGrid:
 
 
 def _overview_title(run: HeadsRecord, shaded: bool) -> doc.Words:
-    """Return the title over the grid of all heads."""
     source, *words = overview_words(run)
     shade = [doc.SHADE] * (shaded and any(entry.label.is_finding for entry in run.heads))
     return [("labels", True), *((word, False) for word in (source, *shade, *words))]

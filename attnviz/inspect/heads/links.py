@@ -280,7 +280,7 @@ def pair_links(
             ends = [word_label(side.texts[span.start : span.stop]) for side, span in sides]
             names.append(" → ".join(ends))
     if not directions:
-        raise UsageError("--pair: no query sees the key: one word must stand in each text")
+        raise UsageError("--pair: no query sees the key: one word must be in each text")
     inputs, moved = _shuffled(record, directions, text, draws)
     kept = {layer.layer: layer.heads for layer in record.layers}
     given = {(layer, head): _given(weights, directions) for layer, head, weights in record}

@@ -32,13 +32,13 @@ class Kinds(Options):
 
     kind: str | None = option(
         "KIND",
-        "Of an encoder–decoder: encoder (default), decoder or cross; of mha: self (default) or "
-        "cross; several with commas: side by side.",
+        "For an encoder–decoder: encoder (default), decoder or cross; for mha: self (default) or "
+        "cross; several, separated by commas, are shown side by side.",
     )
     target: str | None = option(
         "TEXT",
-        "Decoder text for --kind decoder and cross (default: the model's own greedy output); with "
-        "mha the text of the queries, which attend to TEXT.",
+        "Decoder text for --kind decoder and cross (default: the model's own greedy output); "
+        "with mha, the text of the queries, which attend to TEXT.",
         words=True,
     )
 
@@ -47,38 +47,38 @@ class Kinds(Options):
 class ViewOptions(Options, panel="View"):
     """The options that choose how the attention is shown, and which part of it."""
 
-    values: bool = flag("Write the weights in the cells.")
-    top: int | None = option("N", "Number of strongest token pairs to list per head.", min=1)
+    values: bool = flag("Print the weights in the cells.")
+    top: int | None = option("N", "How many of the strongest token pairs to list per head.", min=1)
     token: str | None = option(
         "WORD|INDEX",
-        "List the heads that attend most from and to a word (WORD:2: its second place).",
+        "List the heads that attend most from and to a word (WORD:2: its second occurrence).",
         words=True,
         brief="Heads that attend most to or from a word.",
     )
     pair: tuple[str, str] | None = option(
         "WORD WORD",
-        "Rank the heads that link two words, against the same pair in shuffled texts.",
+        "Rank the heads that link two words, compared with the same pair in shuffled texts.",
         words=True,
-        brief="Heads that link two words, against chance.",
+        brief="Heads that link two words, compared with chance.",
     )
     sink: bool | None = option(
         "",
-        "List links with the attention sink (first token, special tokens) too, or leave it out of "
-        "the maps as well.",
+        "Also list links with the attention sink (first token, special tokens); --no-sink leaves "
+        "it out of the maps as well.",
         name="--sink/--no-sink",
     )
     norm_weighted: bool = flag(
         "Show each weight times the norm of the value that it moves, rows rescaled."
     )
     ablate: tuple[str, ...] = option(
-        "HEADS", "Ablate these heads, named as in --head: what they put out counts as zero.", ()
+        "HEADS", "Ablate these heads, named as in --head: their outputs become zero.", ()
     )
     sort: str | None = option(
         "MEASURE",
         f"Order the heads by {', '.join(_SAID[:-1])} or {_SAID[-1]}; largest first.",
         autocompletion=_complete,
     )
-    reverse: bool = flag("Order the smallest first.")
+    reverse: bool = flag("Sort smallest first.")
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ablate", spelled_heads(self.ablate))
@@ -101,14 +101,14 @@ class Compared(Options, panel="The library's own attention (--model mha)"):
     """The options that put variants of the library's own attention side by side."""
 
     compare_mask: bool = flag(
-        "The same heads without and with the causal mask, side by side; with --and of another "
-        "length the shorter text without and with the mask that hides its padding.",
-        brief="The same heads without and with the causal mask.",
+        "Show the same heads without and with the causal mask, side by side; with --and of "
+        "another length, the shorter text without and with its padding mask.",
+        brief="Show the same heads without and with the causal mask.",
     )
     score: str | None = option(
         "SCORE",
-        "How a query and a key are matched: scaled-dot (q·k/√d_k, the default), dot (q·k) or "
-        "additive (v·tanh(q + k), Bahdanau); several with commas: side by side.",
+        "How queries and keys are scored: scaled-dot (q·k/√d_k, the default), dot (q·k) or "
+        "additive (v·tanh(q + k), Bahdanau); several, separated by commas, are shown side by side.",
     )
 
     @property
@@ -122,7 +122,7 @@ class LongOptions(Options, panel="Long texts"):
     """The options for texts whose maps are too large to be shown, or held, whole."""
 
     queries: str | None = option(
-        "A-B", "Show these query tokens in full, such as 8000-8050 (pooled maps of the rest)."
+        "A-B", "Show these query tokens in full, such as 8000-8050; the rest is pooled."
     )
     keys: str | None = option("A-B", "Show these key tokens in full.")
 

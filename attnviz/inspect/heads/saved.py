@@ -123,7 +123,7 @@ def _opened(content: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
     if content[8:9] == b"{" and content[:1] != b"{":
         return _of_tensors(content, name)
     if not content.lstrip(b" \t\r\n\xef\xbb\xbf").startswith((b"{", b"[", b'"')):
-        raise LoadError(f"{name} is no .npz, .safetensors or .json file: it begins like none")
+        raise LoadError(f"{name} is not an .npz, .safetensors or .json file")
     if content.startswith(b'{"schema": "attnviz.generate/') and b"\n{" in content:
         raise LoadError(f"{name} is a run that attnviz generate saved: attnviz explore replays it")
     if len(content) > RESULT_BYTES:
@@ -214,7 +214,6 @@ def _comparison(facts: dict[str, Any], arrays: Arrays) -> HeadsReport:
 def _report(
     facts: Mapping[str, Any], entries: Sequence[Mapping[str, Any]], weights: Floats, *, first: bool
 ) -> HeadsRecord:
-    """Return the report of one run from a file."""
     kind: Kind = one_of(facts["kind"], get_args(Kind))
     score: Score | None = one_of(facts["score"], (None, *get_args(Score)))
     info = replace(model_of(facts["model"]), score=score)
@@ -269,7 +268,7 @@ def _layers(
         blank, most = not whole or entry.label is NO_LABEL, 1 + _ROUNDING
         wrong = known.min() < 0 or known.sum(-1).max() > most or np.isnan(one).any() > blank
         if wrong or weights.dtype.kind != "f":
-            raise ValueError(f"weights of L{entry.layer}H{entry.head} that are no shares of one")
+            raise ValueError(f"weights of L{entry.layer}H{entry.head} that are not shares of one")
     places = [entry.place for entry in scores]
     if len(set(places)) < len(places) or not places:
         raise ValueError("a head that is there twice" if places else "no heads")
@@ -400,7 +399,6 @@ def _weights(
 
 
 def _captured(facts: Mapping[str, Any], arrays: Arrays, name: str) -> HeadsReport:
-    """Return the heads of a capture."""
     unknown = [visible(key) for key in facts if key not in _FACTS]
     if unknown:
         raise LoadError(f"{name}: {unknown[0]!r} is no fact of {_CAPTURE}: see attnviz docs heads")
@@ -459,7 +457,7 @@ def _capture_layers(
         raise LoadError(f"{name} has no layer {missing[0]}: expected all layers from 0")
     for fact in ("scale", "window", "softcap"):
         if isinstance(each := facts.get(fact), list) and len(each) != len(numbers):
-            raise LoadError(f"{name}: {fact} has {len(each)} numbers, expected one a layer")
+            raise LoadError(f"{name}: {fact} has {len(each)} numbers, expected one per layer")
     first = arrays.get("layer.0.query", arrays.get("layer.0.weights"))
     heads = len(first) if first is not None and first.ndim == 3 else 0
     needed = 4 * len(numbers) * heads * tokens[0] * tokens[1]
@@ -487,7 +485,7 @@ def _capture_layers(
         if weights is not None:
             shares = _checked(weights, where, "weights", (heads, *tokens))
             if shares.min() < 0 or shares.sum(-1).max() > 1 + _ROUNDING:
-                told = "weights are no shares of one: are these scores before the softmax?"
+                told = "weights are not shares of one: are these scores before the softmax?"
                 raise LoadError(f"{where}: {told}")
         elif query is not None and key is not None:
             query = _checked(query, where, "query", (heads, tokens[0], 0))

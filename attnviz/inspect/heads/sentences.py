@@ -54,7 +54,7 @@ from attnviz.records import (
 _NAMED = 4
 _ARBITRARY = "Untrained random weights: where these heads attend is arbitrary"
 _AS_USUAL = "No link between words stands out: no head prefers one word to the others."
-_SOURCES = {"card": "model card", "patterns": "attnviz patterns, {date}", "text": "of this text"}
+_SOURCES = {"card": "model card", "patterns": "attnviz patterns, {date}", "text": "from this text"}
 
 
 class LabelCount(NamedTuple):
@@ -88,7 +88,11 @@ def finding(report: HeadsReport) -> str:
     if view.pairs or view.words:
         asked = view.pairs[0] if view.pairs else view.words[0]
         said = _of_pair(run, asked) if isinstance(asked, PairLinks) else _of_word(report, asked)
-        return f"In the first of {len(report.reports):,} texts: {said}" if report.of_texts else said
+        if report.of_texts:
+            return f"In the first of {len(report.reports):,} texts: {said}"
+        if len(report.reports) > 1:
+            return f"With {' and '.join(run_names(report)[1][0])}: {said}"
+        return said
     if len(report.reports) > 1:
         return _of_runs(report)
     if view.top is not None:
@@ -97,7 +101,7 @@ def finding(report: HeadsReport) -> str:
     if run.sorted_by is not None:
         return _of_order(run, run.sorted_by)
     if run.regions is not None and run.record.model.weights == "random":
-        return f"{_ARBITRARY}, regions say nothing of the model."
+        return f"{_ARBITRARY}, so regions say nothing about the model."
     if run.regions is not None:
         return region_finding(run.regions, lambda head: run.name(*head))
     if run.selected:
@@ -112,7 +116,7 @@ def overview_words(run: HeadsRecord) -> list[str]:
     names = list(dict.fromkeys(labelled[place] for place in sinks))
     sink = " and ".join(names) if len(names) <= 2 else "special tokens"
     sink = "first token" if sinks == [0] else sink
-    words = [f"this text: {resting} of {len(run.heads)} sink on {sink}"] if resting else []
+    words = [f"sinks here: {resting} of {len(run.heads)} heads ({sink})"] if resting else []
     labels = [entry.label for entry in run.heads if entry.label.is_finding]
     if labels:
         source = _SOURCES[labels[0].source].format(date=spoken_date(labels[0].date))
@@ -128,18 +132,18 @@ def overview_words(run: HeadsRecord) -> list[str]:
 def _of_text(report: HeadsReport) -> str:
     run, links = report.first, report.agreed_links
     if run.record.model.weights == "random":
-        return f"{_ARBITRARY}, links are not tested."
+        return f"{_ARBITRARY}, so links are not tested."
     if all(entry.scores["entropy"] is None for entry in run.heads):
         return "The weights of every head are not numbers (NaN): nothing can be said of them."
     said = report.told
     if links is None and not said:
         nearest = strongest_links(run, 2, each=1, unusual=True)
         unusual = ", ".join(_named(run, each) for each in nearest) or "none"
-        return f"Too long a text to test each link. Furthest above their control: {unusual}."
+        return f"The text is too long to test each link. Furthest above control: {unusual}."
     if links is not None and not links.pairs:
         return (
-            "No link is tested: beside sinks, punctuation and unknown tokens this text has under "
-            "two words."
+            "No link is tested: without sinks, punctuation and unknown tokens, fewer than two "
+            "words are left."
         )
     if not said:
         return _AS_USUAL
@@ -164,19 +168,19 @@ def _told(run: HeadsRecord, telling: Telling) -> str:
         return f"{name} ({label.said}) links {query} to {key} ({weight})."
     if why == "asked":
         compared = f"{weight}, control {share(link.habit)}"
+        unclear = f"with {counted(heads, 'head')} to choose from, this may be chance"
         if not math.isnan(link.chance):
-            compared += f"; p = {probability(link.chance)}"
-        chance = f"among {counted(heads, 'head')}, that may be chance"
-        return f"{query} attends to {key} in {name} ({compared}); {chance}."
+            unclear = f"not significant among all word pairs (p = {probability(link.chance)})"
+        return f"{query} attends to {key} in {name} ({compared}); {unclear}."
     best, of = f"{name} {weight}", f"in {link.heads} of {heads} heads"
     if why == "nearest" and math.isnan(link.chance):
         few = f"{heads} heads are" if heads > 1 else "One head is"
         pair = f"{query} → {key} in {best}, control {share(link.habit)}"
-        return f"{few} too few for a test of links. Furthest above its control: {pair}."
+        return f"{few} too few to test links. Furthest above its control: {pair}."
     p = f"p = {probability(link.chance)}"
     if why == "nearest":
-        closest = f"{query} → {key} ({best}, {p}, not under {share(CHANCE)})"
-        return f"No word pair beats chance; the closest is {closest}."
+        closest = f"{query} → {key} ({best}; {p}, threshold {share(CHANCE)})"
+        return f"No word pair is significant; the closest is {closest}."
     if why in ("local", "function"):
         only = "neighbours" if why == "local" else "function words"
         return f"Only {only} stand out: {query} attends to {key} {of} ({best}; {p})."
@@ -288,7 +292,7 @@ def _of_runs(report: HeadsReport) -> str:
         times = [sum(run.rests(*place) for run in report.reports) for place in report.first.places]
         always, some = times.count(texts), sum(0 < each < texts for each in times)
         if not any(times):
-            return f"{texts:,} texts, head by head; no head is mostly at a sink."
+            return f"{texts:,} texts, head by head; no head attends mostly to a sink."
         return (
             f"{always} of {heads} heads attend mostly to the attention sink in each of "
             f"{texts:,} texts, {some} more in some."
@@ -320,8 +324,8 @@ def long_finding(report: LongHeads) -> str:
         distance = head.scores.get("distance") or 0.0
         return (
             f"{report.head_name(head[:2])} {sinks} on the first token (weight "
-            f"{share(head.scores.get('first') or 0.0)}) and looks {distance:,.0f} tokens away in "
-            f"the mean (uniform attention: {head.even:,.0f})."
+            f"{share(head.scores.get('first') or 0.0)}) and looks {distance:,.0f} tokens away on "
+            f"average (uniform attention: {head.even:,.0f})."
         )
     verb = "sinks" if len(sinking) < 2 else "sink"
     words = (
@@ -335,7 +339,7 @@ def long_finding(report: LongHeads) -> str:
     which = "of the others, " if sinking else ""
     return (
         f"{words}; {which}{report.head_name(furthest[:2])} looks furthest away, {distance:,.0f} "
-        f"tokens in the mean (uniform attention: {furthest.even:,.0f})."
+        f"tokens on average (uniform attention: {furthest.even:,.0f})."
     )
 
 

@@ -94,15 +94,15 @@ def encode_pair(
                 f"the pictures have {sizes[0]} and {sizes[1]} patches: give two of one shape"
             )
     if clean.ids == corrupt.ids:
-        raise UsageError("the two prompts are the same tokens: there is no difference to carry")
+        raise UsageError("the two prompts have the same tokens: there is no difference to carry")
     if len(clean) == len(corrupt):
         return TokenPair(clean, corrupt, target=target)
     begin, end = _shared(clean, corrupt)
     if align is None:
         raise UsageError(
-            f"the prompts have {len(clean)} and {len(corrupt)} tokens, expected equally many; they "
-            f"differ in {_against(clean, corrupt, begin, end)}: choose words of as many tokens, or "
-            "add --align start"
+            f"the prompts have {len(clean)} and {len(corrupt)} tokens, expected the same number; "
+            f"they differ in {_against(clean, corrupt, begin, end)}: choose words with the same "
+            "number of tokens, or add --align start"
         )
     if not end:
         raise UsageError(

@@ -61,21 +61,21 @@ class PromptPair(Options):
 
     clean: str | None = argument(
         "[CLEAN]",
-        "Prompt that shows the behaviour, in quotes (default: 40 built-in pairs).",
+        "The prompt that shows the behaviour, in quotes (default: 40 built-in pairs).",
         words=True,
         brief="The prompt that shows the behaviour, in quotes.",
     )
     corrupt: str | None = argument(
-        "[CORRUPT]", "The same prompt with another answer, equally long.", words=True
+        "[CORRUPT]", "A prompt of the same length with another answer.", words=True
     )
     chat: bool = flag(
-        "Read each prompt through the model's chat template: a user's message, or a chat as heads "
-        "--chat takes it."
+        "Format each prompt with the model's chat template: as a user message, or as a chat for "
+        "heads --chat."
     )
     pairs: Path | PromptPairs | None = option(
         "FILE",
-        'Many pairs: JSON lines or CSV with clean, corrupt and, if wanted, answer, foil or "and" '
-        "(a second text); - reads standard input.",
+        "Many pairs: JSON lines or CSV with clean, corrupt and, optionally, answer, foil or "
+        '"and" (a second text); - reads standard input.',
         brief="Many pairs: JSON lines or CSV.",
     )
 

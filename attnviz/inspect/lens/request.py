@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from attnviz.options import Options, option
-from attnviz.prompts.request import LogitRequest
+from attnviz.prompts.request import LogitRequest, position
 
 
 @dataclass(frozen=True)
@@ -16,13 +16,7 @@ class _Followed(Options, panel="What is followed"):
         words=True,
         brief="Follow this token (default: the top one).",
     )
-    position: str | None = option(
-        "WORD|INDEX",
-        "Where it is predicted: behind this token (default: the last; of a masked model at its "
-        "mask token).",
-        words=True,
-        brief="Predict after this token (default: the last).",
-    )
+    position: str | None = position()
 
 
 @dataclass(frozen=True)

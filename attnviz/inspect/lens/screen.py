@@ -113,7 +113,7 @@ def _finding(report: LensReport) -> str:
         near = reading.blocks[report.far]
         if report.far > entry and entered.probability < UNLIKELY:
             first = f"{report.block_name(near.block)} on (p = {probability(near.probability)})"
-            said += f"; the lens is near the output only from {first}"
+            said += f"; the lens is close to the output only from {first}"
         else:
             said += f"; {place} it ranks {_ordinal(before.rank)}"
     elif led >= UNLIKELY and report.far < entry:
@@ -127,7 +127,8 @@ def _finding(report: LensReport) -> str:
     if most is not None and most.answer >= _CLEAR:
         label = report.labels.get(most.head)
         known = f" ({label.said})" if label is not None else ""
-        more = f"{said}. There {report.name(most.head)}{known} adds {logits(most.answer)} logits"
+        adds = f"{report.name(most.head)}{known} adds {logits(most.answer)} logits"
+        more = f"{said}. In {name}, {adds}"
         said = more if fits_two_lines(f"{more}.") else said
     return f"{said[0].upper()}{said[1:]}."
 

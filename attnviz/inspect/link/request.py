@@ -15,9 +15,8 @@ class _Question(Options, panel="What is explained"):
 
     head: str | None = option(
         "HEAD",
-        "The head, such as L1H2, or a label such as induction (default: with query and key the "
-        "link that chance brings least often; where one of these is given, of heads with a label "
-        "the one that attends most).",
+        "The head, such as L1H2, or a label such as induction (default: that of the link least "
+        "likely by chance; with --query or --key, the labelled head that attends most).",
         short="-H",
         brief="The head: L1H2, induction (default: picked automatically).",
     )
@@ -29,8 +28,8 @@ class _Question(Options, panel="What is explained"):
     )
     key: str | None = option(
         "WORD|INDEX",
-        "The token that is attended to (default: the one with the most weight; the first token "
-        "only above .9).",
+        "The token attended to (default: the one with the most weight; the first token only "
+        "above .9).",
         words=True,
         brief="The token attended to (default: picked automatically).",
     )
@@ -42,8 +41,8 @@ class _Question(Options, panel="What is explained"):
     )
     controls: int | None = option(
         "N",
-        "Prompts of the control, in which the words around query and key are others (default: 20, "
-        "for many prompts 5 each; 0: none): a run of the model each.",
+        "Number of prompts with random words around query and key (default: 20; 5 each for many "
+        "prompts; 0: none). Each needs a run of the model.",
         min=0,
         max=1000,
     )
@@ -57,7 +56,7 @@ class _Stack(Options):
         "KIND",
         "Which attention of an encoder–decoder: encoder (default) or decoder; cross attention "
         "cannot be followed.",
-        brief="Of an encoder–decoder: encoder, decoder or cross.",
+        brief="For an encoder–decoder: encoder, decoder or cross.",
     )
     target: str | None = option(
         "TEXT",

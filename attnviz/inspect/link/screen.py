@@ -89,7 +89,7 @@ def _hints(report: LinkReport) -> list[str]:
     hints, parts = list[str](), [part.part for part in report.of_side("key")]
     best = next((part for part in parts if part is not None), None)
     if best is not None and best.head is not None and not best.crosses and not report.many:
-        hints.append(f"--head {report.name(best)} why it wrote there")
+        hints.append(f"--head {report.name(best)}: why it wrote there")
     if not report.many and report.first.asked.than is None:
         hints.append("--than KEY")
     hints += [] if report.many else ["--texts FILE"]
@@ -122,10 +122,10 @@ def part_table(report: LinkReport, most: tuple[int, int] | None = None) -> doc.T
     columns: list[tuple[str | doc.Column, list[str]]] = [
         (f"lead{scale.times}", [scale.text(part.lead) for part in parts]),
         ("95% interval", [interval_text(part.interval, scale) for part in parts]),
-        ("control", _known(scale.text, [part.base for part in parts])),
-        ("reached", _known(str, reached)),
+        ("random", _known(scale.text, [part.base for part in parts])),
+        ("as large", _known(str, reached)),
         ("p", _known(probability, [part.p for part in parts])),
-        ("weight without", _known(probability, [part.without for part in parts])),
+        ("weight if removed", _known(probability, [part.without for part in parts])),
         (doc.Column("from", right=False), [_source_words(report, part) for part in parts]),
     ]
     table = ranked_table("", names, [part.lead for part in parts], scale, columns)
@@ -245,7 +245,7 @@ _NOTABLE_BASE, _AS_MUCH = 0.5, 0.8
 """The least control, as a share of the part, that the finding gives, and that is called as much."""
 
 _LITTLE_SAID = {
-    "chance": "No word pair beats chance. The nearest: ",
+    "chance": "No word pair is significant. The closest: ",
     "function": "Only function words stand out: ",
     "local": "Only neighbours stand out: ",
 }
@@ -264,7 +264,7 @@ def _finding(report: LinkReport) -> str:
     first = report.first
     if not report.tallies:
         return (
-            f"The parts do not give the weights of {report.head} (apart by "
+            f"The parts do not add up to the weights of {report.head} (off by "
             f"{first.split.gap:.2g} nats), so none is ranked."
         )
     parts, sign = report.of_side("key"), 1 if report.sum > 0 else -1
@@ -286,21 +286,25 @@ def _finding(report: LinkReport) -> str:
     if main:  # what the words around bring comes first, then what was written into the key
         main.sort(key=lambda part: (_is_cause(report, part), part.side == "key", part.lead))
         return _because(report, main[-1], "attends", " because of")
-    causes = [part for part in parts if part.lead > 0 and _is_cause(report, part)]
-    largest = max(report.parts, key=lambda part: part.lead)
+    order = sorted(report.parts, key=lambda part: -part.lead)
+    causes, largest = [part for part in order if _is_cause(report, part)], order[0]
     attend = f"{report.head} attend ({_weight(report)}) {_from_to(report)}"
     whole = f"of a lead of {report.sum:.2f} nats"
     causes = [part for part in causes if part.lead >= _LEAST_NAMED * report.sum][:_NAMED]
     if fsum(part.lead for part in causes) >= _MAIN * report.sum:
-        named = [f"{_called(report, part)} {nats(part.lead)}" for part in causes]
+        named = [f"{_called(report, part)} {nats(part.lead)}{_side(part)}" for part in causes]
         named[0] = named[0].replace(" +", " gives +")
         return _opened(report, f"several parts make {attend}: {whole}, {listed(named)}", [""])
     joint = ", but" if _is_spare(report, largest) else ";"
     claim = (
         f"no single part makes {attend}: the largest, {_called(report, largest)}"
-        f"{' at the query' * (largest.side == 'query')}, gives {nats(largest.lead)} {whole}"
+        f"{_side(largest)}, gives {nats(largest.lead)} {whole}"
     )
     return _opened(report, claim, [*_without(largest, f"{joint} "), ""])
+
+
+def _side(part: LinkPart) -> str:
+    return " at the query" * (part.side == "query")
 
 
 def _is_spare(report: LinkReport, part: LinkPart) -> bool:
@@ -314,10 +318,7 @@ def _is_cause(report: LinkReport, part: LinkPart) -> bool:
 
 
 def _opened(report: LinkReport, claim: str, tails: Sequence[str]) -> str:
-    """Return a claim as a sentence, with the first tail that two lines hold.
-
-    If a link was chosen that does not beat chance, or says little, the sentence begins with that.
-    """
+    """Return a claim as a sentence, led by what a chosen link lacks, with a tail that fits."""
     if report.chosen is not None:
         why = "chance" if report.chosen.is_chance else report.chosen.why
         claim = f"{_LITTLE_SAID.get(why, '')}{claim}"
@@ -337,7 +338,7 @@ def _without(part: LinkPart, joint: str = "; ") -> list[str]:
     """Return what the weight is without a part, in a list that is empty if that is unknown."""
     if part.without is None:
         return []
-    return [f"{joint}without it the weight is {probability(part.without)}"]
+    return [f"{joint}without it the weight would be {probability(part.without)}"]
 
 
 def _from_to(report: LinkReport) -> str:
@@ -357,14 +358,14 @@ def _because(report: LinkReport, part: LinkPart, verb: str, because: str) -> str
     )
     amount = f"{nats(part.lead)} of a lead of {report.sum:.2f} nats"
     if abs(part.lead - report.sum) < _WHOLE * abs(report.sum):
-        amount = f"{nats(part.lead)} nats, its whole lead"
+        amount = f"{nats(part.lead)} nats, the whole lead"
     elif abs(part.lead) > abs(report.sum):
-        amount = f"{nats(part.lead)} nats, more than its whole lead ({report.sum:+.2f})"
+        amount = f"{nats(part.lead)} nats, above the whole lead ({report.sum:+.2f})"
     control = ""
     if part.base is not None and part.base * part.lead >= _NOTABLE_BASE * part.lead**2:
-        control = f"; {nats(part.base)} with random words around"
+        control = f"; {nats(part.base)} among random words"
         if (part.reached or 0) > _BY_CHANCE and abs(part.base) >= _AS_MUCH * abs(part.lead):
-            control = f", as much with random words around ({nats(part.base)})"
+            control = f", about as much as among random words ({nats(part.base)})"
     without = "".join(_without(part))
     return _opened(report, f"{claim} {amount}", (control + without, control, without, ""))
 
@@ -375,7 +376,7 @@ def _called(report: LinkReport, part: LinkPart) -> str:
     if by is None:
         return "the distance"
     if by.kind == "token":
-        return "the word itself"
+        return "the word's own embedding"
     if by.crosses or by.layer is None or by.head is None:
         return report.name(by)
     label = report.labels.get((by.layer, by.head))
@@ -386,13 +387,13 @@ def _by_what(report: LinkReport, part: LinkPart) -> str:
     """Return what a part is in words, such as ``what L0H0 wrote there``, at the key."""
     by, at_query = part.part, part.side == "query"
     if by is None:
-        return "its distance"
+        return "the distance"
     if by.kind == "position":
-        return "the query's position" if at_query else "its position"
+        return f"the {'query' if at_query else 'key'}'s position"
     if by.kind == "token":
         kinds = {other.part.kind for other in report.parts if other.part is not None}
-        word = "the word that asks" if at_query else "the word itself"
-        return word if "position" in kinds else f"{word} and its place"
+        words = "embedding" if "position" in kinds else "embedding and position"
+        return f"the {'query' if at_query else 'key'}'s own {words}"
     if by.kind == "bias":
         return f"the {report.name(by)}" if by.layer is not None else "a bias"
     source = ""
@@ -411,7 +412,7 @@ def _of_many(report: LinkReport, best: LinkPart) -> str:
     if best.base is None or len(report.prompts) < LEAST_TEXTS:
         return f"{said}; {'no control' if best.base is None else 'too few prompts for intervals'}."
     verdict = "" if best.stands_out else "not clearly "
-    return f"{said}, {verdict}more than among other words ({nats(best.base)})."
+    return f"{said}, {verdict}more than among random words ({nats(best.base)})."
 
 
 # The sum, and how to read it ------------------------------------------------------------------
@@ -422,18 +423,18 @@ def _sum_words(report: LinkReport) -> doc.Words:
     first = report.first
     others = len(first.split.visible) - 1
     over = counted(others, "other key")
-    over = f"the mean of {over}" if others > 1 else over
+    over = f"the mean of {over}" if others > 1 else f"the {over}"
     if first.asked.than is not None:
         over = placed(first.tokens, first.asked.than)
     if report.many:
         over = "the mean of the other keys"
     apart = max(abs(prompt.capped - prompt.lead) for prompt in report.prompts)
     words: list[tuple[str, bool]] = [
-        (f"lead over {over}, nats", False),
-        (f"sum {report.sum:.3f}", True),
+        (f"lead over {over}", False),
+        (f"sum {report.sum:.3f} nats", True),
     ]
     if first.split.softcap is not None:
-        words.append((f"behind the softcap {first.capped:.3f}", False))
+        words.append((f"after the softcap {first.capped:.3f}", False))
     if not report.many:
         words.append((f"score {first.split.scores[first.asked.key]:.3f}", False))
     return [*words, (f"Δ {apart:.4f}", False)]
@@ -446,45 +447,45 @@ def _choice_words(report: LinkReport) -> doc.Words:
     pairs, link, reason = report.chosen
     if link is None:
         why = "no link is above its control" if pairs else "no two words to test"
-        why = "too long a text to test each link" if pairs is None else why
+        why = "the text is too long to test each link" if pairs is None else why
         return [("chosen: the strongest link from the last token", False), (why, False)]
     of = f"of {counted(pairs or 0, 'word pair')} the"
     if report.model.weights == "random":
-        why = f"{of} one furthest above its control over all heads, not tested"
+        why = f"{of} one furthest above its control in any head, not tested"
     elif reason == "induction":
-        why = "an induction head follows a repetition"
+        why = "an induction head at a repeated word"
     elif reason == "label":
-        why = "the head does what its label says"
+        why = "what the head's label says"
     elif reason == "asked":
-        why = "what a pronoun, a verb or a repeated word attends to most"
+        why = "the strongest link of a pronoun, a verb or a repeated word"
     elif math.isnan(link.chance):
         why = f"{of} one furthest above its control"
     elif link.beats_chance:
-        why = f"{of} first above chance, p = {probability(link.chance)}"
+        why = f"{of} most significant, p = {probability(link.chance)}"
     else:
-        why = f"{of} nearest to beating chance, which none does"
+        why = f"{of} closest to significance"
     control = [] if math.isnan(link.habit) else [(f"control {probability(link.habit)}", False)]
     return [(f"chosen: {why}", False), *control]
 
 
 def _caveats(report: LinkReport) -> list[str]:
     caveats = [
-        "lead: the score of the key less the mean score of the other keys that the query sees, "
-        "which is ln of its weight over their geometric mean. Parts add up with the norms' scale "
-        "held at its value in this run: a part is a share of a sum, not an effect.",
-        "weight without: what the weight would be, exactly, if this head read the stream without "
-        "the part, the norm and the softmax computed anew; of one side alone.",
+        "lead: the key's score minus the mean score of the other keys that the query sees, that is "
+        "ln of its weight over their geometric mean. Parts add up with the norms' scale held at "
+        "its value in this run: a part is a share of a sum, not an effect.",
+        "weight if removed: the exact weight if this head read the stream without the part, with "
+        "norm and softmax recomputed; on one side alone.",
     ]
     if report.controls:
         caveats.append(
-            f"control: the same part at the same places, mean over "
-            f"{counted(report.controls, 'prompt')} in which all words but those of query and key, "
-            "the first token and added ones are replaced by random words; reached: by how many of "
-            "them. It tells the words around from the place, and is no test of one link."
+            f"random: the same part at the same positions, mean over "
+            f"{counted(report.controls, 'prompt')} in which random words replace all but query and "
+            "key, the first token and added ones; as large: how many of these reach the part. "
+            "It separates the words around from the position, and does not test a single link."
         )
     if report.many and len(report.prompts) >= LEAST_TEXTS:
         caveats.append(
             f"interval: 95%, bootstrap-t over {counted(len(report.prompts), 'prompt')}, 2,000 "
-            "draws; p: the same of the difference to the control, largest |t| of all parts."
+            "draws; p: the same for the difference to random words, largest |t| of all parts."
         )
     return caveats

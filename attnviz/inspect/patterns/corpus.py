@@ -204,7 +204,7 @@ def report_of(record: CorpusRecord) -> PatternReport:
         if not record.missing:
             if unread:
                 raise UsageError(f"all {counted(unread, 'text')} are left out: {UNREAD}")
-            raise UsageError(f"no text has {FEWEST} tokens or more: scoring heads needs as many")
+            raise UsageError(f"no text has {FEWEST} tokens or more: scoring heads needs that many")
         notes.append(f"this shard has no text: a shard takes every N-th block of {BLOCK} texts")
         empty = scored_report(info, attention, {}, (), probes=(), notes=tuple(notes))
         return replace(empty, source=shown["source"], record=record)

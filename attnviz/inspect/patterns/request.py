@@ -27,7 +27,7 @@ class _Scoring(Options, panel="What is scored"):
 
     probe: tuple[Path, ...] = option(
         "FILE",
-        "Annotated sentences of your own, in place of the built-in English ones; may be repeated.",
+        "Your own annotated sentences instead of the built-in English ones; may be repeated.",
         (),
         brief="Your own annotated sentences.",
     )
@@ -35,14 +35,14 @@ class _Scoring(Options, panel="What is scored"):
     norm_weighted: bool = flag("Score each weight times the norm of the value that it moves.")
     reduce: Literal["auto", "fused", "blocks", "full"] = option(
         "WAY",
-        "How attention is read: full matrices of a layer, blocks of rows, fused sums without any "
-        "weight (auto: by the length of the text).",
+        "How to read attention: full (a layer's whole matrices), blocks (of rows) or fused (only "
+        "sums, no weights); auto goes by the length of the text.",
         "auto",
     )
     control: Literal["random-weights"] | None = option(
         "CONTROL",
-        "random-weights: score the same architecture with random weights, too.",
-        brief="random-weights: beside an untrained copy.",
+        "random-weights: also score the same architecture with random weights.",
+        brief="random-weights: compare with an untrained copy.",
     )
 
     def __post_init__(self) -> None:
@@ -64,7 +64,7 @@ class _Scoring(Options, panel="What is scored"):
 class _Shown(Options, panel="View"):
     """The options on what is shown of the pattern scores."""
 
-    watch: str | None = option("LABEL", "Rank every head by its score of one label.")
+    watch: str | None = option("LABEL", "Rank every head by its score for one label.")
     top: int | None = option("N", "Number of heads to list per label (4; with --watch 24).", min=1)
 
 

@@ -483,7 +483,7 @@ def _not_measured(
         able = (name for of, name in natural.items() if attention.lacks(MEASURES[of]) is None)
         reasons |= dict.fromkeys(able, "the tokenizer does not know the built-in texts")
     unread = (
-        "words that belong together stand in one text, cross attention joins two"
+        "words that belong together are in one text, and cross attention joins two"
         if crosses
         else "the annotated words are not whole tokens of the model"
     )

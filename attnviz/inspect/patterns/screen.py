@@ -48,7 +48,6 @@ def document(report: PatternReport) -> doc.Document:
 
 
 def _hints(report: PatternReport) -> Iterator[str]:
-    """Yield the options to try next on the command line."""
     labels = [name for name in report.labels if report.labelled(name)]
     if report.watch is None and labels:
         known = "induction" if "induction" in labels else labels[0]

@@ -21,6 +21,9 @@ _LEAST_FULL = 3.0
 """The weight with the full colour, in means of the map, at least: a map that is nearly even would
 hide its picture otherwise."""
 
+_ONE_PART = 0.3
+"""The least share of a map's weight in one part of the picture that is named by its rows."""
+
 _LETTERS = {"local": "l", "sink: CLS": "C", "sink: registers": "R", "sink: one patch": "p"}
 
 
@@ -74,7 +77,8 @@ def largest_region(weights: Floats) -> tuple[str, float]:
     for name, axis in (("row", 1), ("column", 0)):
         own = np.flatnonzero(part.any(axis)).tolist()
         spans.append(f"{name}s {own[0]}–{own[-1]}" if own[1:] else f"{name} {own[0]}")
-    return ", ".join(spans), float(inside[part].sum() / np.nansum(weights))
+    held = float(inside[part].sum() / np.nansum(weights))
+    return ", ".join(spans) if held >= _ONE_PART else "several parts", held
 
 
 def distance_grid(

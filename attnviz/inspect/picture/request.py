@@ -23,8 +23,8 @@ class PictureOptions(Options, panel="Pictures"):
     image: tuple[str, ...] = option(
         "FILE", "Read this picture (PNG, JPEG, WebP), with or without a text; may be repeated.", ()
     )
-    at: str | None = option("X,Y", "Ask from the patch at this pixel of the picture.")
-    tower: bool = flag("Show the heads of the part that reads the pictures, not the decoder's.")
+    at: str | None = option("X,Y", "Take the patch at this pixel of the picture as the query.")
+    tower: bool = flag("Show the heads of the vision tower instead of the decoder's.")
     generate: int | None = option(
         "N", "Let a vision-language model write N tokens first; --token may name one.", min=1
     )

@@ -25,9 +25,6 @@ from attnviz.records import Floats
 _NARROW = 0.45
 """The largest share of the picture under 60 % of a map's weight with which the map is told."""
 
-_ONE_PART = 0.3
-"""The least share of a query's weight in one part of the picture that is named by its rows."""
-
 _ON_PATCHES = 0.3
 """The least share of its weight that a query has on patches in a head that is shown first."""
 
@@ -169,7 +166,7 @@ def _region(report: PictureReport) -> str:
         return ""
     where, held = largest_region(mean.weights)
     whole = held >= 0.95 * float(mean.weights[mean.weights >= mean.inside].sum()) / mean.total
-    if held < _ONE_PART:
+    if where == "several parts":
         where = "in several parts"
     elif not whole:
         where = f"most of it in {where}"

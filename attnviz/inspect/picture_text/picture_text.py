@@ -78,7 +78,7 @@ def picture_text(
     images = layout.of_kind("patch", "cls", "newline")
     if not len(images) or query < images[0]:
         raise UsageError(
-            "this word stands before the picture and does not see it: choose one behind it"
+            "this word comes before the picture and does not see it: choose a later one"
         )
     shown = [at for at in range(len(tokens)) if layout.kinds[at] == "text" and at > images[0]]
     rows = _read(model, tokens, query, shown[-_WORDS:], advance, images)

@@ -27,9 +27,6 @@ _MOST = 100
 _FLOOR = 0.1
 """The least weight by which relative attention is divided, in parts of the mean patch's."""
 
-_ONE_PART = 0.3
-"""The least share of a map's weight in one part of the picture that is named by its rows."""
-
 _LISTED = 20
 """The most heads in the table, those that look at the picture most."""
 
@@ -102,7 +99,7 @@ def _finding(report: PictureTextReport) -> str:
         told += ", no more" * (sinks <= by_chance) + f" (random tokens: {by_chance:.0%} at most)"
     region, locating = _region(report), report.locating
     if region is None:
-        return f"{told}; no head looks at a part of it more clearly than by chance."
+        return f"{told}; no head looks at one part of it more clearly than by chance."
     more = f" and {len(locating) - 1} more look" if len(locating) > 1 else " looks"
     names = report.head_name(locating[0]) + more
     times = ""
@@ -132,9 +129,7 @@ def _region(report: PictureTextReport) -> _Region | None:
         return None
     maps = [_map(report, report.without_sinks(head)) for head in heads]
     mean = np.mean(maps, axis=0)
-    where, held = largest_region(mean)
-    if held < _ONE_PART:
-        where = "several parts"
+    where, _ = largest_region(mean)
     if len(report.names) > 1:
         where += f" of picture {report.layout.grids[report.grid].picture + 1}"
     times = []

@@ -185,7 +185,6 @@ def work(texts: Texts, request: PruneRequest) -> Work:
 
 
 def _open_store(model: Model, out: Path | None, ids: tuple[int, ...]) -> StackPlan | PruneStore:
-    """Return an object that plans or writes the pruned model."""
     if out is None and isinstance(model, StackModel) and is_planned(model):
         return StackPlan(model)
     if isinstance(model, NumpyCheckpoint):

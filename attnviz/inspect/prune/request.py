@@ -30,11 +30,11 @@ class _Removal(Options, panel="What is removed"):
     )
     until_loss: float | None = option(
         "RATIO",
-        "Remove heads while held-out loss stays below RATIO × the full model's; it stops on the "
-        "texts that it reports, so that RATIO is no estimate for others.",
+        "Remove heads while held-out loss stays below RATIO × the full model's. The same texts "
+        "decide when to stop, so RATIO is optimistic for others.",
         brief="Remove heads while loss stays below RATIO.",
     )
-    uniform: bool = flag("Take equally many heads from every layer, so that they can be cut out.")
+    uniform: bool = flag("Remove equally many heads per layer, so that tensors can be cut.")
     empty_layers: bool = flag("Let a layer lose all its heads.", name="--allow-empty-layers")
     out: Path | None = option("DIR", "Write the pruned model to this new directory.", short="-o")
 
@@ -53,8 +53,8 @@ class _Removal(Options, panel="What is removed"):
             raise UsageError(f"--out writes what is left: say what goes, with {' or '.join(goals)}")
         if self.fraction is not None and not 0 < self.fraction < 1:
             raise UsageError(
-                f"--fraction {self.fraction:g} is no share of the heads: expected a number between "
-                "0 and 1, such as 0.3"
+                f"--fraction {self.fraction:g} is not a share of the heads: expected a number "
+                "between 0 and 1, such as 0.3"
             )
         if self.until_loss is not None and not 1 < self.until_loss < math.inf:
             raise UsageError(
@@ -76,7 +76,7 @@ class _Measure(Options, panel="What is measured"):
     )
     rerank: bool = flag("Rank the remaining heads again after each removal.")
     draws: int = option("N", "Random orders to compare with; 0 for none.", 5, min=0, max=1000)
-    max_memory: str | None = option("SIZE", "Most memory to measure with, such as 2GB.")
+    max_memory: str | None = option("SIZE", "Limit the memory of the measurement, such as 2GB.")
     seed: int = option("N", "Random seed (orders, weights).", 0, min=0)
 
     @property

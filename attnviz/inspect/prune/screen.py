@@ -46,7 +46,6 @@ def document(report: PruneReport) -> doc.Document:
 
 
 def _hints(report: PruneReport) -> list[str]:
-    """Return the options to try next on the command line."""
     request, pruned = report.request, report.pruned
     kept_whole = pruned.form == "masked" and pruned.shrinks
     hints = {
@@ -121,11 +120,11 @@ def _finding(report: PruneReport) -> str:
         f"({before:.3f} → {last:.3f})"
     )
     end = "" if report.limit is None else " Stopped on this same loss (optimistic)."
-    end += " One text." if report.texts == 1 else ""
+    end += " Based on one text." if report.texts == 1 else ""
     random = report.random_of(report.steps[-1])
     if random is None:
         return f"{words}.{end}"
-    words += f"; without as many random heads it {_moves(report, random.mean)}"
+    words += f"; with as many random heads removed it {_moves(report, random.mean)}"
     if report.request.draws == 1:
         return f"{words} (1 draw).{end}"
     low, high = (_change(report, loss, sign=True) for loss in random.ends)

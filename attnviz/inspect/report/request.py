@@ -12,10 +12,10 @@ from attnviz.options import Options, option, read_budget
 class _Amount(Options, panel="How much is measured"):
     budget: str | None = option(
         "AMOUNT",
-        "Ablate only the heads that the gradient ranks highest, within 30s, 5m, or 20 heads.",
-        brief="Ablate only promising heads: 30s, 5m, 20 heads.",
+        "Ablate only the heads that the gradient ranks highest: within 30s or 5m, or 20 heads.",
+        brief="Ablate only promising heads: 30s, 5m or 20 heads.",
     )
-    cards: int = option("N", "Number of heads whose cards are shown.", 5, min=0)
+    cards: int = option("N", "Number of heads to show cards for.", 5, min=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()

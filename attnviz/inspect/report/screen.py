@@ -69,7 +69,7 @@ def _sizes(report: ModelReport) -> list[str]:
 
 def _hints(report: ModelReport) -> list[str]:
     hints = ["--save report.html", *(f"attnviz head {card.name}" for card in report.cards[:1])]
-    texts = ["--texts FILE your data"] * report.source.endswith("built-in texts")
+    texts = ["--texts FILE: your data"] * report.source.endswith("built-in texts")
     return [*hints, *texts, "--explain"]
 
 
@@ -193,7 +193,7 @@ def _lines(report: ModelReport) -> list[doc.Part]:
             f"{bytes_text(cost.weight_bytes)} of weights",
         ]
         if cost.cache.bytes_per_token:
-            lines["size"].append(f"{bytes_text(cost.cache.bytes_per_token)} of cache a token")
+            lines["size"].append(f"{bytes_text(cost.cache.bytes_per_token)} of cache per token")
         lines["layers"] = _kinds(cost)
         runs = [f"{info.dtype}, stored as {dtype_words(cost)}"]
     else:

@@ -137,8 +137,6 @@ def retrieve_over(
 
 
 class _Haystacks:
-    """Makes haystacks of texts for one model."""
-
     def __init__(self, model: Model, lengths: Sequence[int], request: RetrieveRequest) -> None:
         self.model, self.lengths, self.seed = model, lengths, request.seed
         self._request = request

@@ -27,25 +27,24 @@ class RetrieveRequest(Ranked, IndexBase, Seed):
 
     needle: tuple[str, ...] = option(
         "'CUE|ANSWER'",
-        "A fact to hide and to ask for, such as 'The password is|blue rain' (default: built-in "
+        "A fact to hide and ask for, such as 'The password is|blue rain' (default: built-in "
         "ones); may be repeated.",
         (),
-        brief="A fact to hide and to ask for.",
+        brief="A fact to hide and ask for.",
     )
     haystack: Path | None = option("FILE", "The text to hide facts in (default: built-in).")
     chat: bool = option(
         "",
-        "The text and the question are a user's message, read through the model's own chat "
-        "template; the assistant answers.",
+        "Ask in a chat: text and question form a user message in the model's own chat template.",
         False,
-        brief="Ask through the model's chat template.",
+        brief="Ask in the model's chat template.",
     )
     lengths: str | None = option(
         "N,N",
-        "Tokens of the whole prompt, such as 1k,4k,16k (default: up to 1,000).",
+        "Lengths of the whole prompt in tokens, such as 1k,4k,16k (default: up to 1,000).",
         brief="Lengths in tokens, such as 1k,4k,16k.",
     )
-    haystacks: int = option("N", "Haystacks of each length.", 5, min=1, max=1000)
+    haystacks: int = option("N", "Number of haystacks of each length.", 5, min=1, max=1000)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -58,8 +57,8 @@ class RetrieveRequest(Ranked, IndexBase, Seed):
         for parts in found:
             if len(parts) != 2 or not all(map(str.strip, parts)):
                 raise UsageError(
-                    f"--needle {'|'.join(parts)!r} is no fact: expected a cue and an answer with a "
-                    "bar between them, such as 'The password is|blue rain'"
+                    f"--needle {'|'.join(parts)!r} is not a fact: expected a cue and an answer "
+                    "with a bar between them, such as 'The password is|blue rain'"
                 )
         return tuple(dict.fromkeys(Needle(cue.strip(), answer.strip()) for cue, answer in found))
 

@@ -390,5 +390,4 @@ def _mean(answers: Sequence[Answered]) -> Floats:
 
 
 def _losses(found: Sequence[Sequence[Answered]]) -> Floats:
-    """Return the mean loss of the answers of each haystack."""
     return np.array([np.mean([each.loss for each in answers]) for answers in found])

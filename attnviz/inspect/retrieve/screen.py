@@ -100,7 +100,6 @@ def _finding(report: RetrieveReport) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Return the first names and the number of the others."""
     more = [f"{len(names) - _NAMED} more"] if len(names) > _NAMED else []
     return listed([*names[:_NAMED], *more])
 
@@ -123,11 +122,11 @@ def _more(report: RetrieveReport) -> list[str]:
     ]
     if report.caches:
         sizes = [
-            f"{one.tokens:,} tokens take {byte_text(one.short)}, not {byte_text(one.whole)}"
+            f"{one.tokens:,} tokens would take {byte_text(one.short)}, not {byte_text(one.whole)}"
             for one in report.caches
         ]
         words.append(
-            f"Cache: if the other heads kept the first {SHORT_SINK} and the last {SHORT_RECENT}, "
+            f"Cache: if the other heads kept only the first {SHORT_SINK} and last {SHORT_RECENT}, "
             f"{listed(sizes)} ({report.caches[0].dtype})."
         )
     return words
@@ -142,7 +141,6 @@ def _first(report: RetrieveReport, columns: int, lines: int) -> Sequence[doc.Gro
 
 
 def _grid(report: RetrieveReport) -> doc.HeadGrid:
-    """Return the grid of the scores of all heads."""
     cells = {
         head.place: _cell(head.score, report.head_name(head.place), _label(head))
         for head in report.heads

@@ -27,10 +27,10 @@ class _View(Options, panel="View"):
     """The options on what is shown of a rollout."""
 
     token: str | None = option("WORD|INDEX", "Trace this word instead of the last.", words=True)
-    values: bool = flag("Write the shares in the cells.")
+    values: bool = flag("Print the shares in the cells.")
     sink: bool = option(
         "",
-        "Keep the attention sink (first token, special tokens), raw; or leave it out and rescale.",
+        "Keep the attention sink (first token, special tokens), or leave it out and rescale.",
         False,
         name="--sink/--no-sink",
         brief="Keep the attention sink (default: left out).",

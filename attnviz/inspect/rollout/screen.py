@@ -28,8 +28,9 @@ from attnviz.token_layout import TokenLayout
 _NAMED = 3
 """The most tokens that the finding names after the sink."""
 
-_MORE = 1.1
-"""The multiple of uniform attention over all visible tokens from which the finding names a word."""
+_MORE = 0.06
+"""The share above uniform attention from which a word stands out: 98% of 92 texts in random word
+order stay below it, and so do most texts as written (median .02)."""
 
 _LONG = 40
 """The most tokens with which the first screen shows a map; for more it shows only the text."""
@@ -95,7 +96,7 @@ def document(report: RolloutReport) -> doc.Document:
     layers = counted(info.layers if report.kind == "self" else report.layers, "layer")
     if report.kind == "self" and report.layers < info.layers:
         layers = f"{report.layers} of {layers}"
-    further = ["--sink keeps the sink", "--token WORD", "--values", "--explain"]
+    further = ["--sink: keep the sink", "--token WORD", "--values", "--explain"]
     return doc.Document(
         f"rollout of {info.name}",
         f"Attention rollout of {info.name}",
@@ -152,10 +153,7 @@ def _of_picture(report: RolloutReport, layout: TokenLayout) -> doc.Document:
 
 
 def _kept(report: RolloutReport) -> _Kept:
-    """Return the matrices without the sink's columns.
-
-    They stay whole if the user kept the sink, or if every token is a sink.
-    """
+    """Return the matrices without the sink's columns, unless it is kept or is all that there is."""
     left = ~report.at_sink
     if report.keep_sink or not left.any():
         return _Kept(report.matrix, report.raw, range(len(report.tokens)))
@@ -170,10 +168,10 @@ def _finding(report: RolloutReport) -> str:
     """Return on which other words the word asked for draws most, on itself, and on the sink."""
     at_sink, tokens = report.at_sink, report.tokens
     own = words_of_tokens(tokens)[report.query]
-    word = quoted_word(tokens, own)
+    word = itself = quoted_word(tokens, own)
     if report.asked is None:
         later = {word_text(tokens, span) for span in word_ranges(tokens) if span[0] > own[-1]}
-        word = f"the last {'known ' * (not later.isdisjoint(UNKNOWN))}word, {word},"
+        word = f"the last {'known ' * (not later.isdisjoint(UNKNOWN))}word, {word}"
     if at_sink.all():
         return f"Every token of this text is a sink: nothing else is left to follow to {word}."
     query = report.queries.index(report.query)
@@ -188,36 +186,34 @@ def _finding(report: RolloutReport) -> str:
     others = [span for span in shares if span != own and shares[span] >= 0.005]
     texts = {span: word_text(tokens, span) for span in others}
     content = [span for span, text in texts.items() if is_content(text) and text not in UNKNOWN]
-    order = sorted(content or others, key=lambda span: -shares[span])
+    order = sorted(content or others, key=lambda span: even * len(span) - shares[span])
     if report.not_followed:
         most = listed([quoted_word(tokens, span) for span in order[:_NAMED]])
         return (
-            f"Attention alone leads from {word.rstrip(',')} to {most or 'its sink'}; no share of "
-            f"the input: tokens mix otherwise in {layer_names(report.not_followed)}."
+            f"Attention alone leads from {itself} to {most or 'its sink'}; these are no "
+            f"shares of the input, as tokens also mix in {layer_names(report.not_followed)}."
         )
     noun = "content word" if content else "word"
-    end = f"; itself {shares[own]:.0%}"
+    end = f"; {itself} keeps {shares[own]:.0%}"
     if at_sink.any() and not report.keep_sink:
         special = " and ".join(
             dict.fromkeys(token_labels(tokens)[at] for at in np.flatnonzero(at_sink))
         )
-        end += f"; sink {special} ({float(row[at_sink].sum()):.0%}) excluded"
-    order = [span for span in order if shares[span] >= _MORE * even * len(span)]
-    among = "among content words " if content else ""
+        end += f"; sink {special} ({float(row[at_sink].sum()):.0%}) left out"
+    clear = [span for span in order if shares[span] >= _MORE + even * len(span)]
     for count in range(_NAMED, 0, -1):
         named = [
             f"{quoted_word(tokens, span)} {shares[span]:.0%} (uniform {even * len(span):.0%})"
-            for span in order[:count]
+            for span in (clear or order)[:count]
         ]
-        said = f"{word} draws most {among}on {listed(named)}{end}."
-        said = (
-            said
-            if named
-            else f"{word} draws on no {noun} much above uniform, {even:.0%} a token{end}."
-        )
+        stands = f"stand{'s' * (len(named) == 1)} out in the rollout from {word}"
+        said = f"{listed(named)} {stands}{end}."
+        if not clear:
+            closest = f": closest {listed(named)}" * bool(named)
+            said = f"No {noun} stands out in the rollout from {word}{closest}{end}."
         if fits_two_lines(said):
             break
-    return said[0].upper() + said[1:]
+    return said
 
 
 def _left_out(report: RolloutReport) -> str:
@@ -236,11 +232,7 @@ def _left_out(report: RolloutReport) -> str:
 
 
 def _maps(report: RolloutReport, kept: _Kept) -> list[doc.Map]:
-    """Return the maps of the rollout and of the last layer's attention weights.
-
-    Both have the selected tokens as queries and as keys, so that the diagonal of the map is kept.
-    Over a long text they have the followed queries, and keys are pooled.
-    """
+    """Return the maps of the rollout and of the last layer over the tokens, pooled if many."""
     matrices = {
         f"rollout through {counted(report.layers, 'layer')}": kept.rollout,
         "last layer, mean of its heads": kept.layer,
@@ -261,10 +253,7 @@ def _maps(report: RolloutReport, kept: _Kept) -> list[doc.Map]:
 
 
 def _texts(report: RolloutReport, kept: _Kept, lines: int = 0) -> doc.Maps:
-    """Return the text coloured by the rollout of one token, and by its weights in the last layer.
-
-    lines: the most terminal lines of each text, 0 for all of it.
-    """
+    """Return the text coloured by one token's rollout and by its last layer, in ``lines`` lines."""
     tokens, query = report.tokens, report.queries.index(report.query)
     asking = tokens.taken([report.query])
     word = quoted_word(tokens, words_of_tokens(tokens)[report.query])
@@ -309,7 +298,7 @@ def _first(report: RolloutReport, kept: _Kept, columns: int, lines: int) -> Sequ
     drawn = [doc.Maps([one], values=report.values, scale=None) for one in _maps(report, kept)]
     key = doc.Group([doc.Maps(())], yields=2)
     if columns >= _FRAMED:
-        if columns >= 3 * (_VALUE * count + _LABEL) and lines < 2 * (count + _CHROME):
+        if columns >= 3 * (_VALUE * count + _LABEL):
             return [doc.beside(*drawn, _aside(report, kept, lines)), key]
         maps: list[doc.Part | doc.Group] = [*drawn[: lines // (count + _CHROME)]]
         return [doc.beside(maps, _aside(report, kept, lines)), key]
@@ -327,10 +316,7 @@ def _first(report: RolloutReport, kept: _Kept, columns: int, lines: int) -> Sequ
 
 
 def _page(report: RolloutReport) -> Page:
-    """Return the page: two maps over one text, without the sink at first unless it is kept.
-
-    Of a long text it has the tokens that were followed, and its columns are sums over keys.
-    """
+    """Return the page: two maps over one text, without the sink at first unless it is kept."""
     read = report.text if report.target is None else report.target
     weights: list[NDArray[np.floating]] = [report.matrix, report.raw]
     queries = keys = report.tokens
@@ -387,10 +373,7 @@ def _key_starts(
 def _summed(
     report: RolloutReport, matrix: NDArray[np.floating], starts: NDArray[np.intp]
 ) -> NDArray[np.floating]:
-    """Return a matrix (query, key) with sums over groups of keys; NaN where all keys are hidden.
-
-    starts: the first key of each group. NaN counts as nothing.
-    """
+    """Return sums over groups of keys, which begin at ``starts``; NaN where all keys are hidden."""
     sums = np.add.reduceat(np.nan_to_num(matrix), starts, axis=1)
     hidden = report.causal & (starts > np.array(report.queries)[:, None])
     return np.where(hidden, np.nan, sums)

@@ -21,11 +21,11 @@ class SpeechOptions(Options, panel="Sound"):
     """The options that only sounds have, for the command line."""
 
     audio: str | None = option(
-        "FILE", "Hear this sound (.wav) in place of a text, with a Whisper model."
+        "FILE", "Listen to this sound (.wav) instead of reading a text, with a Whisper model."
     )
     transcript: str | None = option(
         "TRANSCRIPT",
-        "The words of the sound (default: the model transcribes).",
+        "The transcript of the sound (default: the model's own).",
         name="--text",
         words=True,
     )

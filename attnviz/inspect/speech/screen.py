@@ -67,9 +67,9 @@ def _finding(report: SpeechReport) -> str:
     if any(not np.isfinite(head.rows).all() for head in report.heads):
         return "The attention weights are not numbers (NaN): nothing can be said of this sound."
     behind = (
-        f"{report.padding:.0%} of the weight lies behind the sound, on padding"
+        f"{report.padding:.0%} of the weight lies after the end of the sound, on padding"
         if report.padding > 0
-        else "No weight lies behind the sound"
+        else "No weight lies after the end of the sound"
     )
     if report.model.weights == "random" or report.model.untrained:
         return f"{behind}; the weights are untrained, so that no head hears a word."
@@ -190,7 +190,7 @@ def _grid(report: SpeechReport) -> doc.HeadGrid:
             tip=f"{report.head_name(head)}: order {head.order:.2f}, padding {head.padding:.2f}",
             values={"order": head.order, "padding": head.padding},
         )
-    what = "peaks in the order of the words" if ordered else "weight behind the sound"
+    what = "peaks in the order of the words" if ordered else "weight after the sound"
     title = [("All heads", True), (what, False)]
     title += [(f"chance {report.chance:.2f}", False)] if ordered else []
     key = [doc.Key(None, "follows the words", "w")] if ordered else []

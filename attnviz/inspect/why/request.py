@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from attnviz.errors import UsageError
 from attnviz.options import Options, Seed, flag, option
-from attnviz.prompts.request import LogitRequest
+from attnviz.prompts.request import LogitRequest, position
 
 
 @dataclass(frozen=True)
@@ -20,17 +20,11 @@ class _Question(Options, panel="What is explained"):
         brief="Explain this token's logit (default: the top one).",
     )
     foil: str | None = option("TOKEN", "Explain logit(answer) - logit(foil) instead.", words=True)
-    position: str | None = option(
-        "WORD|INDEX",
-        "Where it is predicted: behind this token (default: the last; of a masked model at its "
-        "mask token).",
-        words=True,
-        brief="Predict after this token (default: the last).",
-    )
+    position: str | None = position()
     controls: int | None = option(
         "N",
-        "Prompts of the control, in which another token stands where the answer stood before "
-        "(default: 20, for many prompts 5 each; 0: none): a run of the model each.",
+        "Number of control prompts, in which another token replaces every copy of the answer "
+        "(default: 20; 5 each for many prompts; 0: none). Each needs a run of the model.",
         min=0,
         max=1000,
     )
@@ -39,8 +33,8 @@ class _Question(Options, panel="What is explained"):
 @dataclass(frozen=True)
 class _Inputs(Options, panel="What is explained"):
     inputs: bool = flag(
-        "Show what the prediction loses without each word: with other words in its place, and "
-        "hidden from all others (integrated gradients for more than 128 tokens)."
+        "Show how much the prediction loses without each word: with other words in its place, "
+        "and hidden from all others (integrated gradients above 128 tokens)."
     )
     draws: int = option(
         "N", "For --inputs: number of other words to try at each position.", 20, min=2
@@ -67,7 +61,7 @@ class _Neurons(Options, panel="What is explained"):
         if typed is None or int(typed[1]) - index_base not in layers:
             first, last = (end(layers) + index_base for end in (min, max))
             raise UsageError(
-                f"--ffn {self.ffn!r} is no layer of this model: expected L{first} to L{last}"
+                f"--ffn {self.ffn!r} is not a layer of this model: expected L{first} to L{last}"
             )
         return int(typed[1]) - index_base
 

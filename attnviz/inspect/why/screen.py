@@ -98,12 +98,12 @@ def _hints(report: WhyReport) -> list[str]:
     plain = report.inputs is None and report.neurons is None and not report.many
     if plain and not report.shown and abs(report.part("mlp")) > abs(report.part("head")):
         most = max(report.layers, key=lambda layer: abs(report.part("mlp", layer)))
-        hints.append(f"--ffn L{most + report.index_base} its neurons")
+        hints.append(f"--ffn L{most + report.index_base}: its neurons")
     if report.inputs is None and not report.shown and (best := report.best) is not None:
-        hints.append(f"--head {report.name(best.head).split()[0]} its write map")
+        hints.append(f"--head {report.name(best.head).split()[0]}: its write map")
     if report.shown:
         name = report.name(report.shown[0]).split()[0]
-        hints.append(f"attnviz link --head {name} why there")
+        hints.append(f"attnviz link --head {name}: why there")
     if first.foil is None and not report.many:
         top = [token for token, _ in first.attribution.top if token != first.attribution.answer]
         words = [first.words[token].strip() for token in top]
@@ -303,8 +303,9 @@ def _of_none(report: WhyReport, most: HeadEffect, *, usual: bool) -> str:
     at = ""
     if source is not None and source.place and not keys.special[source.place]:
         at = _read(report, most)
-    largest = f"the largest, {_called(report, most)}, {value}{at}"
-    return f"No head decides it: of {whole}, MLPs write {feed_forward}, heads {heads}; {largest}"
+    parts = f"of {whole}, MLPs add {feed_forward}, all heads {heads}"
+    said = f"No single head decides it: {parts}; the largest, {_called(report, most)}, {value}"
+    return f"{said}{at}" if fits_two_lines(f"{_predicted(report)} {said}{at}.") else said
 
 
 def _read(report: WhyReport, effect: HeadEffect) -> str:
@@ -542,9 +543,8 @@ def _caveats(report: WhyReport) -> list[str]:
         )
     if report.many and len(report.prompts) >= LEAST_TEXTS:
         caveats.append(
-            f"interval: 95%, bootstrap-t over {_size(report)}, 2,000 "
-            "draws; significant: the same of the difference to the control, largest |t| of all "
-            "heads, p at most .05."
+            f"interval: 95%, bootstrap-t over {_size(report)}, 2,000 draws; significant: the same "
+            "of the difference to the control, largest |t| of all heads, p at most .05."
         )
     if any(prompt.foil is None for prompt in report.prompts):
         caveats.append(

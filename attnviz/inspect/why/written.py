@@ -132,7 +132,7 @@ def _table(report: WhyReport, effects: Sequence[HeadEffect], title: str) -> doc.
     ]
     names, values = zip(*((report.name(row.head), row.value) for row in effects), strict=True)
     table = ranked_table(title, names, values, scale, columns, [row.unclear for row in effects])
-    return explained(table, "control", "another word in the answer's place before")
+    return explained(table, "control", "another word replaces the answer in the prompt")
 
 
 def label_text(report: WhyReport, head: HeadKey) -> str:

@@ -25,8 +25,8 @@ class _Seed(Options):
 class _RandomVectors(Options, panel="Random queries and keys"):
     """The options of random queries and keys; None stands for the default."""
 
-    d_k: str | None = option("LIST", "Sizes of a query and a key (default: 8,64,512).")
-    seq: int | None = option("N", "Number of queries and keys in a sample (default: 64).", min=2)
+    d_k: str | None = option("LIST", "Query and key sizes (default: 8,64,512).")
+    seq: int | None = option("N", "Number of queries and keys per sample (default: 64).", min=2)
     samples: int | None = option("N", "Number of independent samples (default: 100).", min=1)
 
     @property

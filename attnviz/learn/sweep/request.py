@@ -25,8 +25,8 @@ class _Heads(Options):
         parts = [part.strip() for part in self.heads.split(",")]
         if wrong := [part for part in parts if not _NUMBER.fullmatch(part)]:
             raise UsageError(
-                f"--heads {self.heads!r}: {wrong[0]!r} is no number of heads; expected a list of "
-                "different ones such as 1,2,4,8"
+                f"--heads {self.heads!r}: {wrong[0]!r} is not a number of heads; expected a list "
+                "of different ones such as 1,2,4,8"
             )
         numbers = sorted(map(int, parts))
         if twice := [heads for heads in numbers if numbers.count(heads) > 1]:
@@ -49,7 +49,9 @@ class _Learned(Options, panel="What is learned"):
         "FILE", "Learn to predict the next character of this UTF-8 text instead."
     )
     steps: int = option("N", "Training steps of each model.", 500, min=1)
-    seeds: int = option("N", "Seeds per head count; significance needs two.", 3, min=1, max=1000)
+    seeds: int = option(
+        "N", "Seeds per head count, at least two for significance.", 3, min=1, max=1000
+    )
     seed: int = option("N", "First random seed (weights, batches, held-out sequences).", 0, min=0)
 
     def __post_init__(self) -> None:

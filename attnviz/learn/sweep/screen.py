@@ -205,7 +205,7 @@ def _patterns(report: SweepReport) -> doc.HeadGrid:
             cells[row, column] = cell(score, f"L{best.layer}H{best.head}")
     title = [
         ("Best head of each pattern", True),
-        ("its attention to those keys, beside uniform attention's", False),
+        ("its attention to those keys, compared with uniform attention", False),
     ]
     if len(report.seeds) > 1:
         title.append((f"mean over seeds, head of seed {report.seeds[0]}", False))

@@ -57,7 +57,7 @@ def check_directory(directory: Path, resume: bool) -> None:
         )
     if finished:
         raise UsageError(
-            f"{shown} holds a trained model already: name a new --out, nothing is overwritten"
+            f"{shown} already holds a trained model: name a new --out, nothing is overwritten"
         )
     if STATE_FILE in there and not resume:
         raise UsageError(
@@ -123,7 +123,7 @@ def read_state(directory: Path, run: Mapping[str, Any]) -> tuple[dict[str, Any],
         stored = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
         form, there, state, points = (stored[key] for key in ("form", "run", "state", "points"))
     except damage() as error:
-        raise LoadError(f"{str(path)!r} is no state of a training run, or is damaged") from error
+        raise LoadError(f"{str(path)!r} is not a training state, or is damaged") from error
     if form != _FORM:
         raise LoadError(
             f"{str(path)!r} was written by another version of attnviz: go on with that one, or "

@@ -20,11 +20,11 @@ class _Trained(Options, panel="What is trained"):
 
     files: tuple[Path, ...] = argument(
         "FILES",
-        "UTF-8 text files to train on; a directory stands for its *.txt files.",
+        "UTF-8 text files to train on; a directory means its *.txt files.",
         (),
         show_default=False,
         rich_help_panel=None,
-        brief="UTF-8 text files; a directory: its *.txt files.",
+        brief="UTF-8 text files, or directories of *.txt files.",
     )
     out: Path = option(
         "DIR", "Write the model to this new directory.", ..., short="-o", show_default=False
@@ -38,8 +38,8 @@ class _Trained(Options, panel="What is trained"):
     )
     config: Path | None = option(
         "FILE",
-        "Train by this recipe, a TOML file such as configs/tiny.toml (default: 4 layers × 4 "
-        "heads, 1.7 minutes).",
+        "Use this recipe, a TOML file such as configs/tiny.toml (default: 4 layers × 4 heads, "
+        "1.7 minutes).",
         brief="Use this recipe, a TOML file.",
     )
     vocabulary: int | None = option(
@@ -66,7 +66,7 @@ class _Duration(Options, panel="How long"):
 
     minutes: float | None = option("M", "Minutes to train; evaluation is extra.")
     tokens: int | None = option(
-        "N", "Number of tokens to train on; the same run again gives the same model.", min=1
+        "N", "Number of tokens to train on; repeating the run gives the same model.", min=1
     )
     resume: bool = flag("Resume the interrupted run in --out.")
 

@@ -81,12 +81,12 @@ def train(request: TrainRequest, *, device: str = "cpu", advance: Watch = UNWATC
         except LoadError as error:
             raise LoadError(
                 f"{error}; stopped after {run.trainer.tokens:,} tokens, what was saved before "
-                "stays: make room, then --resume goes on from it"
+                "stays: make room, then --resume continues from it"
             ) from error
     if report is None:
         raise Stopped(
             f"stopped after {run.trainer.tokens:,} tokens, {run.trainer.used:.0%} of the budget; "
-            f"saved in {visible(repr(str(request.out)))}: the same command with --resume goes on"
+            f"saved in {visible(repr(str(request.out)))}: the same command with --resume continues"
         )
     (request.out / STATE_FILE).unlink(missing_ok=True)  # a finished model needs no resumption
     return report

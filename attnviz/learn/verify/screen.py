@@ -100,8 +100,8 @@ def _worst(report: VerifyReport) -> str:
     one = worst(made)
     numbers = f"{difference(one.difference)} of {difference(one.allowed)}"
     if one.passed:
-        return f", worst error {one.severity[0]:.0%} of its tolerance ({numbers})"
-    return f", worst error {numbers} allowed ({one.title}: {one.number})"
+        return f"; worst error {one.severity[0]:.0%} of its tolerance ({numbers})"
+    return f"; worst error {numbers} allowed ({one.title}: {one.number})"
 
 
 def _tolerance_words(report: VerifyReport) -> str:

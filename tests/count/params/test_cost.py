@@ -216,7 +216,6 @@ def inputs(kind):
 
 def counted(kind, name, fields, **more):
     made = spec_from_config({"model_type": kind, "architectures": [name], **fields})
-    assert made is not None
     return count_cost(made, tokens=TOKENS, source_tokens=SOURCE, batch=BATCH, **more)
 
 

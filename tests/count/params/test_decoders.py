@@ -107,7 +107,7 @@ def test_fields_that_change_no_parameter(extra):
         ({"model_type": "bert", "architectures": ["logging"]}, "'x' is a logging, which neither"),
         (
             {"model_type": "bert", "architectures": ["BertLMHeadModel"], "hidden_size": "wide"},
-            "'x' is no model that transformers",
+            "'x' is not a model that transformers",
         ),
         (
             {"model_type": "xlnet", "n_layer": 10**30},
@@ -136,7 +136,7 @@ def test_a_model_that_needs_images_caches_what_its_decoder_does():
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (None, "is no checkpoint: the directory has no config.json"),
+        (None, "is not a checkpoint: the directory has no config.json"),
         ("{", "cannot be read as JSON"),
         ("[]", "should hold a JSON object, not list"),
     ],

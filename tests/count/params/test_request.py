@@ -95,7 +95,7 @@ LATENT = {"kv_lora": 3, "rope_dim": 2, "nope_dim": 2}
         ({"heads": 0}, "--heads must be 1 or more, not 0"),
         ({"vocab": True}, "--vocab must be a whole number, not True"),
         ({"bias": 1}, "--bias must be true or false, not 1"),
-        ({"ffn": "swiglu"}, "--ffn needs --d-ff or --d-expert beside it"),
+        ({"ffn": "swiglu"}, "--ffn needs --d-ff or --d-expert as well"),
         ({"experts": 2, "d_ff": 3}, "--experts needs --active-experts"),
         (
             {"experts": 2, "active_experts": 3, "d_expert": 3},

@@ -103,7 +103,7 @@ def test_changed_columns_are_marked(case):
 
 def test_a_comparison_without_change_says_so(case):
     text = "\n".join(drawn(compared(case, "whole", "whole"), 200, by=("vocab",)))
-    assert "vocab 0 → 1: nothing of this changes." in text
+    assert "vocab 0 → 1: none of this changes." in text
     assert MARK not in text
 
 
@@ -188,7 +188,7 @@ def test_a_wide_first_screen(first, golden):
 
 
 def test_the_total_is_weights_and_cache(run, first):
-    """Llama 3 8B by hand: 8,030,261,248 × 2 bytes, and 2 × 32 × 8 × 128 × 2 bytes a token."""
+    """Llama 3 8B by hand: 8,030,261,248 × 2 bytes, and 2 × 32 × 8 × 128 × 2 bytes per token."""
     needed = 8_030_261_248 * 2 + 2 * 32 * 8 * 128 * 2 * 32_768
     shown = first(80, 24, *ASKED["fits"])
     assert shown[1] == (

@@ -72,7 +72,7 @@ def test_the_finding_is_marked_with_its_number(opened, mary):
     assert shown.js("[state.query, state.key, state.locked]") == [8, 5, False]
     told = "[...document.querySelectorAll('[data-told]')].map((one) => [one.id, one.dataset.told])"
     assert shown.js(told) == [["queries-5", ".71"]]
-    assert ".71 means 71% of its attention; spread evenly: .11." in shown.text("#guide")
+    assert ".71 means 71% of its attention; uniform attention: .11." in shown.text("#guide")
     assert "Made by attnviz heads" in shown.text("#facts")
     shown.press("j")
     assert shown.js(told) == []

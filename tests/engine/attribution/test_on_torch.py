@@ -207,7 +207,7 @@ def test_what_does_not_exist_is_refused(options, said):
 def test_a_model_that_reads_both_ways_predicts_only_what_is_masked():
     model, (_, given) = small_model("bert"), asked("bert")
     attributor = opened("bert", model, given)
-    with pytest.raises(UsageError, match="position 3 is no mask token: expected position 4"):
+    with pytest.raises(UsageError, match="position 3 is not a mask token: expected position 4"):
         attributor.attribute(given, position=3)
     with pytest.raises(UsageError, match="predicts what its mask token hides"):
         attributor.attribute(Input.of_ids([5, 6, 7]))

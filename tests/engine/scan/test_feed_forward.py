@@ -88,7 +88,7 @@ def test_a_masked_model_without_a_mask_token_says_that_it_has_no_loss():
     scan = torch_scan(small_model("bert"), [input_of({"input_ids": ids[None]})] * 2)
     assert "loss_delta" not in measured(scan, [Variant((), feed_forward=(1,))])
     assert [note for note in scan.notes if note.startswith("no loss")] == [
-        "no loss: the model reads both ways, and its tokenizer has no mask token"
+        "no loss: the model is bidirectional, and its tokenizer has no mask token"
     ]
 
 

@@ -127,7 +127,7 @@ def test_forms_of_files(tmp_path, name, content):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("a ||| x\nb ||| y\n", "line 1 is no sentence pair with links: expected source"),
+        ("a ||| x\nb ||| y\n", "line 1 is not a sentence pair with links: expected source"),
         ("a ||| x ||| 0-0\nb ||| y ||| 0:0\n", "line 2 has '0:0' for a link"),
         ("a ||| x ||| 0-0\nb ||| y ||| 0-1\n", "line 2 links words 0 and 1, beyond"),
         ("a ||| ||| \nb ||| y ||| 0-1\n", "line 1 has no words on one side"),

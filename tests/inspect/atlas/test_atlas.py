@@ -18,7 +18,7 @@ from attnviz.inspect.atlas.request import AtlasRequest
 from attnviz.mergeable import best_of, read_record
 from attnviz.records import Input
 
-from .corpus import TEXTS, TOP
+from .conftest import TEXTS, TOP
 
 
 def measured(model, shard):

@@ -8,7 +8,7 @@ import pytest
 import attnviz
 from attnviz.errors import LoadError, UsageError
 
-from .corpus import TEXTS
+from .conftest import TEXTS
 
 
 @pytest.fixture(scope="module")

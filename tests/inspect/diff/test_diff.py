@@ -148,7 +148,7 @@ def saved():
 REFUSED = {
     (): (2, "Missing argument 'A'"),
     ("tiny", "--text-b", "other"): (2, "--text-b is what B reads in place of --text: add --text"),
-    ("tiny", "--text", "a b", "--text-b", "one more word here"): (2, "texts of as many tokens"),
+    ("tiny", "--text", "a b", "--text-b", "one more word here"): (2, "texts with as many tokens"),
     ("tiny", "--text", "a", "--texts", "x.txt"): (2, "expected one source of texts"),
     ("mha", "tiny"): (2, "the tokenizers differ: token 0 of text 1 is 'The' to A and"),
     ("tiny", "twice.json"): (3, "'twice.json' is damaged (a head that is there twice)"),

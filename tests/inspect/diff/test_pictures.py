@@ -9,6 +9,7 @@ from PIL import Image
 import attnviz
 from attnviz.errors import UsageError
 from attnviz.models.vision import handed_pictures
+from tests.models.picture_models import tiny
 from tests.models.vision_models import build, noise, processor
 
 PICTURES = [noise(seed=seed) for seed in range(6)]
@@ -42,6 +43,21 @@ def test_other_numbers_are_no_change_on_pictures(sides):
     again = copy.deepcopy(sides[0]).to(torch.bfloat16)
     report = attnviz.diff(sides[0], again, image=PICTURES, processor=processor())
     assert report.changed == ()
+
+
+def test_two_vision_language_models_are_compared_over_a_prompt():
+    model, reads = tiny("llava", layers=2, tower_layers=1)
+    changed = copy.deepcopy(model)
+    query = changed.get_decoder().layers[1].self_attn.q_proj.weight
+    with torch.no_grad():
+        query[:] = query.flip(0)
+    report = attnviz.diff(
+        model, changed, "what is in the picture ?", image=PICTURES[0], processor=reads
+    )
+    assert (report.texts, report.of_pictures) == (1, False)
+    assert {change.place[0] for change in report.changes if change.js > 0} == {1}
+    assert report.noise.floor.js > 0
+    assert report.predictions.kl > 0
 
 
 def test_pictures_whose_patches_do_not_match_are_refused(sides):

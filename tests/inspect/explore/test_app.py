@@ -329,7 +329,7 @@ def test_a_file_that_is_there_is_replaced_only_where_that_is_wanted(tmp_path):
     path = tmp_path / "kept.json"
     path.write_text("kept")
     asked = play(explorer(), "s", line(str(path)), "enter")
-    assert asked.lines[-1].startswith("kept.json is there: replace it?")
+    assert asked.lines[-1].startswith("kept.json already exists: replace it?")
     for answer in ("escape", "n", "enter"):
         play(explorer(), "s", line(str(path)), "enter", answer, "enter")
         assert path.read_text() == "kept"

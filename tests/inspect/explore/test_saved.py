@@ -86,7 +86,7 @@ def test_regions_of_what_was_saved_can_be_named(saved, ending):
     expected = ["start", "start", "last", "last", "last"]
     assert list(record.keys.regions) == expected + ["other"] * (len(words) - 5)
     assert record.queries is record.keys
-    for span, told in ((("a=0:99",), "ends behind"), (("a=nowhere",), "stands nowhere")):
+    for span, told in ((("a=0:99",), "ends behind"), (("a=nowhere",), "occurs nowhere")):
         with pytest.raises(UsageError, match=told):
             open_saved(path, RegionOptions(span=span))
     with pytest.raises(UsageError, match="--and needs a model"):

@@ -161,25 +161,6 @@ def test_what_textual_would_read_does_not_decide(opened, setting):
     assert child.exitstatus == 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        (["A text."], "attnviz heads 'A text.'"),
-        (
-            ["a", "--model", "mha", "--causal", "--heads", "2"],
-            "heads a --model mha --heads 2 --causal",
-        ),
-        (["--file", "x.txt", "--index-base", "1"], "attnviz heads --file x.txt --index-base 1"),
-        (["a", "--palette", "magma", "--ascii"], "attnviz heads a --palette magma --ascii"),
-        (["a", "--with", "b c"], "attnviz heads a, and again for b c"),
-    ],
-)
-def test_a_pipe_is_refused_and_the_command_to_use_named(refused, arguments, named):
-    told = refused(2, "explore", *arguments)
-    assert told.startswith("explore needs a terminal, and standard input is no terminal: use ")
-    assert named in told
-
-
 def test_a_terminal_that_cannot_move_its_cursor_is_refused(start):
     child = start("explore", "A text.", TERM="dumb")
     told = child.read()

@@ -171,7 +171,7 @@ def test_bfloat16_is_read(run, tmp_path):
         ({"layer.0.query": lambda a: a * 1e30}, {"scale": 1e30}, "too large: is scale right?"),
         ({}, {"window": 0}, "window is 0, expected a number above 0"),
         ({}, {"window": 3, "causal": False}, "a window is of causal attention"),
-        ({}, {"scale": [1.0]}, "scale has 1 numbers, expected one a layer"),
+        ({}, {"scale": [1.0]}, "scale has 1 numbers, expected one per layer"),
         ({}, {"windows": 4}, "'windows' is no fact of attnviz.capture/1"),
         ({}, {"tokens": 5}, "is damaged"),
         ({}, {"tokens": "pierces"}, "expected tokens as a list of texts"),
@@ -205,8 +205,8 @@ def test_files_that_are_none_are_said(refused, tmp_path):
     archive = write(tmp_path / "a.npz", vectors()).read_bytes()
     random = np.random.default_rng(0).bytes(400)
     for name, content, said in (
-        ("random.npz", random, "is no .npz, .safetensors or .json file"),
-        ("empty.npz", b"", "is no .npz, .safetensors or .json file"),
+        ("random.npz", random, "is not an .npz, .safetensors or .json file"),
+        ("empty.npz", b"", "is not an .npz, .safetensors or .json file"),
         ("short.safetensors", whole[:900], "is damaged"),
         ("short.npz", archive[:900], "is damaged"),
         ("bare.npz", _bare(tmp_path), "holds no schema"),

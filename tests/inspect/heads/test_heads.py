@@ -111,7 +111,9 @@ def test_a_known_induction_head_that_follows_a_repetition_is_the_finding(redrawn
     assert "Induction: “met” (10) attends to “John”, which followed “met” (3) (L1H2 .94)." in said
     unknown = " ".join(redrawn("heads", text, "--no-known-labels").out.split())
     assert "which followed" not in unknown
-    assert "in L1H2 (.94, control .23); among 24 heads, that may be chance." in unknown
+    assert (
+        "in L1H2 (.94, control .23); with 24 heads to choose from, this may be chance." in unknown
+    )
 
 
 def test_the_word_that_came_before_is_quoted_whole(run):

@@ -123,7 +123,7 @@ def test_across_two_texts():
         max(float(weights[1, 2]) for _, _, weights in record)
     )
     both = find_word(record, "dog"), find_word(record, "ran")
-    with pytest.raises(UsageError, match="one word must stand in each text"):
+    with pytest.raises(UsageError, match="one word must be in each text"):
         pair_links(model, record, both, keys, 4)
 
 

@@ -54,7 +54,7 @@ def test_the_finding_on_one_head_is_about_that_head(model, whole):
     finding = long_finding(read(model, head=("L1H0",)))
     assert finding.startswith(f"L1H0 {'sinks' if sink > 0.3 else 'does not sink'} on the first")
     assert f"(weight {sink:.2f})".replace("0.", ".") in finding
-    assert f"looks {far:,.0f} tokens away in the mean" in finding
+    assert f"looks {far:,.0f} tokens away on average" in finding
 
 
 def test_pooled_maps_and_scores(model, whole):
@@ -86,7 +86,7 @@ def test_the_furthest_head_is_named_with_what_uniform_attention_gives(model):
             [base(len(found.tokens))] * len(found.heads)
         )
         finding = " ".join(str(found).split())
-        assert f"in the mean (uniform attention: {base(len(found.tokens)):,.0f})." in finding
+        assert f"on average (uniform attention: {base(len(found.tokens)):,.0f})." in finding
 
 
 @pytest.mark.parametrize("many", [1, 6])

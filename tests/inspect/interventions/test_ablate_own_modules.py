@@ -201,8 +201,3 @@ def test_a_module_keeps_its_own_argument_called_image():
 def test_options_of_texts_beside_a_picture_are_refused(beside):
     with pytest.raises(UsageError, match="is for texts: leave it out next to image"):
         attnviz.ablate("tiny", image="cat.jpg", **beside)
-
-
-def test_patch_takes_two_pictures():
-    with pytest.raises(UsageError, match="give --image twice, got 1"):
-        attnviz.patch("tiny", "What is here?", image=np.zeros((4, 4, 3), np.uint8))

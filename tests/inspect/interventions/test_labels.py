@@ -73,9 +73,12 @@ def test_patch_takes_labels(run, place):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("ablate", TEXT, "--answer", "angry"), "no label of the model: it has sad, Neutral, glad"),
+        (
+            ("ablate", TEXT, "--answer", "angry"),
+            "not a label of the model: it has sad, Neutral, glad",
+        ),
         (("ablate", TEXT, "--answer", "sad", "--foil", "SAD"), "are the same label, 'sad'"),
-        (("patch", TEXT, OTHER, "--answer", "angry", "--foil", "sad"), "no label of the model"),
+        (("patch", TEXT, OTHER, "--answer", "angry", "--foil", "sad"), "not a label of the model"),
         (("patch", TEXT, OTHER, "--answer", "sad", "--foil", "sad"), "the same label, 'sad'"),
     ],
 )

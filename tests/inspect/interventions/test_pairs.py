@@ -70,7 +70,7 @@ def test_alignment(clean, corrupt, align, places, changed):
     [
         ("ab", "ab", None, "the same tokens"),
         ("abXZcd", "abYcd", None,
-         r"have 6 and 5 tokens, expected equally many; they differ in X \| Z \(clean\), "
+         r"have 6 and 5 tokens, expected the same number; they differ in X \| Z \(clean\), "
          r"Y \(corrupt\): .* --align start"),
         ("abXYZVWY", "abY", None, r"differ in X \| Y \| Z \| V \| … \(clean\), nothing"),
         ("abX", "abYZ", "start", r"needs a last token that both .* share, these end in X"),

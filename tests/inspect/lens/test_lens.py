@@ -34,7 +34,7 @@ def with_ranks(report, *ranks):
 def test_the_finding_names_where_the_answer_stays_first(report):
     assert report.finding == (
         "“John” is the top token from L1 on (p = .95 there, .97 at the end); at L0 it ranks "
-        "3,882nd. There L1H2 (induction) adds +4.22 logits."
+        "3,882nd. In L1, L1H2 (induction) adds +4.22 logits."
     )
     assert "“John” is the top token from L2 on " in with_ranks(report, 9, 1, 2, 1, 1).finding
     assert "at L1 it ranks 2nd" in with_ranks(report, 9, 1, 2, 1, 1).finding
@@ -59,7 +59,7 @@ def test_the_finding_says_from_where_the_lens_is_near_the_output(report):
     blocks = (first, unlike[1], *early.reading.blocks[2:])
     early = replace(early, reading=replace(early.reading, blocks=blocks))
     assert "from L0 on (p = .01 there" in early.finding
-    assert "near the output only from L1 on (p = .50)" in early.finding
+    assert "close to the output only from L1 on (p = .50)" in early.finding
     assert "is the top token from the embedding on" in with_ranks(report, 1, 1, 1).finding
 
 
@@ -144,7 +144,6 @@ def test_it_fits(redrawn, checkpoint, asked, columns, lines):
 def test_many_blocks_keep_the_entry_and_the_end(report):
     deep = with_ranks(report, *[99] * 61, *[1] * 20)
     first = deep.document().first
-    assert first is not None
     (blocks, _), *_ = (group.parts for group in first(80, 20))
     names = [row.cells[0] for row in blocks.rows]
     assert len(names) < 18

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import attnviz
+from attnviz.attention.family_reading import llama_stack
 from attnviz.draw.labels import width
 from attnviz.inspect.link.link import link, most_telling
 from attnviz.inspect.link.report import LinkChoice
@@ -20,7 +21,6 @@ from attnviz.prompts.study import Prompt
 from attnviz.records import AttentionRecord, LayerWeights, ModelInfo, Tokens
 
 from ...first_screens import SIZES
-from .random_links import random_link
 
 PROMPT = "When Nancy met John, nobody knew why Nancy met"
 MANY = (
@@ -79,9 +79,9 @@ TIRED = "The cat sat on the mat because it was tired."
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (TIRED, "chosen: the head does what its label says · control .21"),
-        (PROMPT, "chosen: an induction head follows a repetition · control .2"),
-        ("Hello", "chosen: of 3 word pairs the nearest to beating chance, which none does"),
+        (TIRED, "chosen: what the head's label says · control .21"),
+        (PROMPT, "chosen: an induction head at a repeated word · control .2"),
+        ("Hello", "chosen: of 3 word pairs the closest to significance"),
         ("It", "chosen: the strongest link from the last token · no two words to test"),
     ],
 )
@@ -188,7 +188,7 @@ def test_the_finding_claims_no_more_than_the_sum():
 def test_random_weights_are_said_to_be_arbitrary():
     report = reported(Bundled(), TIRED, controls=0)
     untrained = replace(report, model=replace(report.model, weights="random"))
-    assert "one furthest above its control over all heads" in str(untrained)
+    assert "one furthest above its control in any head" in str(untrained)
     report = reported(random_twin(Bundled(), 3), PROMPT, head="L2H1", controls=2)
     assert report.tallies
     assert report.finding.startswith("Random weights, so by chance: L2H1")
@@ -250,6 +250,30 @@ def test_rows_of_zeros_are_left_out():
     assert len(zeroed.parts) == count
 
 
+WORDS = 10
+"""The words of a prompt, as few as the control replaces many of."""
+
+
+def random_link(seed, prompts):
+    """Return the report on a head of a random model over random prompts.
+
+    The prompts differ from their controls in nothing but the draw, so that each part that stands
+    out is a false alarm. The head and the key are drawn, not chosen because the link is strong.
+    """
+    model, generator = Bundled(seed=seed), np.random.default_rng(seed)
+    large = {name: each * 4 if each.ndim > 1 else each for name, each in model.tensors.items()}
+    model.stack = llama_stack(model.checkpoint.config, large, "float32")  # so that heads are sharp
+    vocabulary = model.vocabulary()
+    texts = vocabulary.texts(vocabulary.plain.tolist())
+    words = [text for text in texts if text.startswith(" ") and text.strip().isalpha()]
+    drawn = ["".join(generator.choice(words, WORDS)).strip() for _ in range(prompts)]
+    head, key = f"L{generator.integers(1, 3)}H{generator.integers(4)}", generator.integers(1, WORDS)
+    asked = [Prompt(text) for text in drawn]
+    report = link(model, asked, LinkRequest(head=head, key=str(key), seed=seed))
+    # A random model has no p at all; as if a checkpoint held these weights.
+    return replace(report, model=replace(report.model, weights="checkpoint"))
+
+
 @pytest.mark.long
 def test_few_parts_stand_out_where_nothing_is_to_be_found():
     """Of 200 models at most eight in a hundred; these four are a sample."""
@@ -265,7 +289,7 @@ def test_named_causes_are_needed_and_due_to_the_words_around():
         report = reported(Bundled(), TIRED, head=f"L{layer}H{head}", controls=5)
         named, weight = report.finding.partition("Several parts make")[2], report.first.weight
         several += bool(named)
-        for part in report.of_side("key"):
+        for part in report.parts:
             if f"{report.name(part.part)} " in named and f"{part.lead:+.2f}" in named:
                 assert part.without < 0.95 * weight
                 assert part.reached <= 1

@@ -104,4 +104,4 @@ def test_a_processor_that_is_missing(run, place, tmp_path):
         (tmp_path / "vit" / name).write_bytes((place / "vit" / name).read_bytes())
     done = run("heads", "--image", str(place / "photos/0.png"), "--model", str(tmp_path / "vit"))
     assert done.code == 3
-    assert "copy preprocessor_config.json beside config.json" in done.err
+    assert "copy preprocessor_config.json next to config.json" in done.err

@@ -72,7 +72,7 @@ def test_what_is_said_agrees_with_the_numbers():
     assert "(max difference 2e-07 in float32)" in text
 
 
-_BEGIN, _END = "Without 4 of 15 heads the held-out ", " One text."
+_BEGIN, _END = "Without 4 of 15 heads the held-out ", " Based on one text."
 _ONE = f"{_BEGIN}loss rises by 20.0% (2.000 → 2.400)"
 
 
@@ -81,18 +81,19 @@ _ONE = f"{_BEGIN}loss rises by 20.0% (2.000 → 2.400)"
     [
         (
             {},
-            _ONE + "; without as many random heads it rises by 40.0% (+20.0% to +45.0%, 5 draws). "
+            _ONE
+            + "; with as many random heads removed it rises by 40.0% (+20.0% to +45.0%, 5 draws). "
             "1 of 5 random orders does as well." + _END,
         ),
         (
             {"random": (RandomLoss(11, (3.0, 2.9, 3.1, 3.0, 3.0)),)},
             _ONE
-            + "; without as many random heads it rises by 50.0% (+45.0% to +55.0%, 5 draws)."
+            + "; with as many random heads removed it rises by 50.0% (+45.0% to +55.0%, 5 draws)."
             + _END,
         ),
         (
             {"random": (RandomLoss(11, (3.0,)),), "request": PruneRequest(fraction=0.3, draws=1)},
-            _ONE + "; without as many random heads it rises by 50.0% (1 draw)." + _END,
+            _ONE + "; with as many random heads removed it rises by 50.0% (1 draw)." + _END,
         ),
         ({"random": ()}, _ONE + "." + _END),
         (

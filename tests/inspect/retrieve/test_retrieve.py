@@ -233,7 +233,7 @@ def test_a_reader_goes_back_to_where_two_texts_part(kind, checkpoint, one_thread
 
 
 def test_the_cache_is_counted_by_hand(bundled):
-    """Six layers of four heads, 2 × 32 numbers of two bytes a token and head."""
+    """Six layers of four heads, 2 × 32 numbers of two bytes per token and head."""
     found = short_cache(counted_model(bundled), 32_768, {(1, 0), (1, 2)})
     each = 2 * 32 * 2
     assert found.whole == 24 * each * 32_768

@@ -59,7 +59,7 @@ def test_its_screens_say_label(run, place):
 
 def test_other_labels_are_refused(refused, place):
     message = refused(2, "why", TEXT, "--model", place, "--answer", "angry")
-    assert message.endswith("--answer 'angry' is no label of the model: it has sad, Neutral, glad")
+    assert "--answer 'angry' is not a label of the model: it has sad, Neutral, glad" in message
     message = refused(2, "lens", TEXT, "--model", place, "--position", "cat")
     assert "read at position 0 alone" in message
 
@@ -106,7 +106,7 @@ def test_answers_to_questions(run, refused, tmp_path):
     words = ("--answer", "mat", "--foil", "tired")
     pair = run(*patched, *words, "--json").document
     assert [pair[one]["token"] for one in ("answer", "foil")] == ["mat", "tired"]
-    assert "no token of the context" in refused(2, *patched, "--answer", "sat", "--foil", "mat")
+    assert "not a token of the context" in refused(2, *patched, "--answer", "sat", "--foil", "mat")
     assert "--method exact" in refused(5, *patched, *words, "--method", "gradient")
     lens = run("lens", *question, "--answer", "end", "--json").document
     assert lens["answer_end"] == "end"

@@ -154,7 +154,6 @@ def test_without_the_scale_the_scores_are_larger_by_its_inverse():
     report = of_model(model, text, head=("L2H1", "L2H3"), index_base=1)
     assert [report.name(case) for case in report.cases] == ["L2H1", "L2H3"]
     for case in report.cases:
-        assert case.head is not None
         root = math.sqrt(case.d_k)
         assert case.scaled.scale == pytest.approx(1 / root)
         ratio = case.plain.measures["score_variance"].value / case.d_k

@@ -70,7 +70,7 @@ def _other(**fields):
     return change
 
 
-NO_STATE = "is no state of a training run, or is damaged"
+NO_STATE = "is not a training state, or is damaged"
 
 
 @pytest.mark.parametrize(

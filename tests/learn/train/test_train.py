@@ -88,7 +88,7 @@ def test_several_values_may_follow_an_option(arguments, spread):
 def test_a_finished_model_is_never_overwritten(run, refused, texts):
     assert run("train", "books", *QUICK, "-q").code == 0
     before = {path: path.read_bytes() for path in (texts / "m").rglob("*") if path.is_file()}
-    assert "holds a trained model already" in refused(2, "train", "books", *QUICK)
+    assert "already holds a trained model" in refused(2, "train", "books", *QUICK)
     line = refused(2, "train", "books", *QUICK, "--resume")
     assert "is finished, nothing is left to resume" in line
     files = (path for path in (texts / "m").rglob("*") if path.is_file())
@@ -128,7 +128,7 @@ def test_stopped_it_saves_and_says_how_to_go_on_and_does(program, environment, r
         _, said = process.communicate(timeout=60)
         lines = " ".join(said.decode().split())
         assert process.returncode == 130, said
-        assert "saved in 'm': the same command with --resume goes on" in lines
+        assert "saved in 'm': the same command with --resume continues" in lines
         assert lines.endswith("attnviz: interrupted")
         assert "Traceback" not in lines
         assert not part.exists()

@@ -73,7 +73,8 @@ def answer(report: AblationReport) -> str:
         return "Random weights: differences are noise, not a ranking."
     if report.ranks:
         return _ranking_words(report)
-    end = f" One {noun(report)}." * (report.text_count == 1)
+    single = "batch" if report.own_loss else noun(report)
+    end = f" Based on one {single}." * (report.text_count == 1)
     if report.edges:
         return _edge_words(report) + end
     if not report.effects:
@@ -88,20 +89,23 @@ def answer(report: AblationReport) -> str:
     words = without_words(report, best, _called(report, best))
     if tried > 1 and best.value(report.metric) == 0:
         return f"None of {counted(tried, unit)} changes {report.ranked_by.label}.{end}"
-    words += f", the most of {counted(tried, unit)}" * (tried > 1)
+    words += f", the largest of {tried} changes" * (tried > 1)
     if math.isnan(report.chance):
         option = "--image" if noun(report) == "picture" else "--texts"
-        needs = f"{words}. One {noun(report)} is no ranking: give {LEAST_TEXTS} or more ({option})."
+        few = f"One {noun(report)} is too few to rank {unit}s"
+        needs = f"{words}. {few}: give {LEAST_TEXTS} or more ({option})."
         alone = report.text_count == 1 and len(report.singles) > 1 and not report.ranked_by.signed
+        alone = alone and not report.own_loss
         tie = f"{words}{_tied(report, best)}.{end}"
         shown = [needs, tie] if alone and not _tied(report, best) else [tie]
         return next(filter(fits_two_lines, shown), f"{words}.{end}")
-    within = "" if report.chance < CHANCE else ", but within chance"
-    one = f"; one {noun(report)}" * (report.text_count == 1)
-    said = f"{within} (p = {probability(report.chance)}{one}).{'' if one else end}"
+    within = "" if report.chance < CHANCE else ", but not significant"
+    one = f"; one {single}" * (report.text_count == 1)
+    within, end = f"{within} (p = {probability(report.chance)}{one})", "" if one else end
     hurt, tied = _most_hurt(report, best), _tied(report, best)
-    shown = [f"{words}{tail}{said}" for tail in (hurt + tied, tied, hurt)]
-    return next(filter(fits_two_lines, shown), f"{words}{said}")
+    tails = ((hurt, tied), ("", tied), (hurt, ""))
+    shown = [f"{words}{near}{within}{far}.{end}" for near, far in tails]
+    return next(filter(fits_two_lines, shown), f"{words}{within}.{end}")
 
 
 def _tied(report: AblationReport, best: Effect) -> str:
@@ -111,7 +115,8 @@ def _tied(report: AblationReport, best: Effect) -> str:
     near = [effect for effect in others if size and effect.value(report.metric) / size >= _NEAR]
     if not 0 < len(near) <= _MOST_TIED:
         return ""
-    return f", {listed([report.missing(effect.variant) for effect in near])} nearly as much"
+    names = listed([report.missing(effect.variant) for effect in near])
+    return f"; {names} come{'s' * (len(near) == 1)} close"
 
 
 def _called(report: AblationReport, effect: Effect) -> str:
@@ -131,7 +136,7 @@ def _most_hurt(report: AblationReport, effect: Effect) -> str:
     tokens, at = (report.targets or report.texts)[0], int(changes.argmax())
     if effect.shown(report.metric).value <= 0 or changes[at] <= 0:
         return ""
-    return f", above all at {quoted_word(tokens, words_of_tokens(tokens)[at])}"
+    return f", mostly at {quoted_word(tokens, words_of_tokens(tokens)[at])}"
 
 
 def _edge_words(report: AblationReport) -> str:
@@ -153,7 +158,7 @@ def _edge_words(report: AblationReport) -> str:
         only = edges.removesuffix("es" if edges.endswith("ches") else "s")
         verdict = f"more than {preposition}the only {only}"
     whole = f"{words}, {verdict}{distance}."
-    return whole if fits_two_lines(f"{whole} One text.") else f"{words}, {verdict}."
+    return whole if fits_two_lines(f"{whole} Based on one text.") else f"{words}, {verdict}."
 
 
 def _random_edges(report: AblationReport) -> tuple[str, str, str]:

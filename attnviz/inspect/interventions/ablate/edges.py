@@ -90,7 +90,7 @@ class EdgeAxes:
             raise UsageError(
                 f"--edge: {query!r} (token {asks[0]}) comes before {key!r} (token "
                 f"{asked[0]}), and a causal query sees no later key; write the later word "
-                "first, or WORD:2 for a word's second place"
+                "first, or WORD:2 for a word's second occurrence"
             )
         moved: Moved = "both"
         layout = self.keys.layout
@@ -168,7 +168,7 @@ class EdgeAxes:
                 pictures = f"{PICTURE}, {patches}, "
             raise UsageError(
                 f"--edge: no {axis} {typed!r} in the text: give {pictures}a word of it, WORD:2 for "
-                f"its second place, or an index from 0 to {len(tokens) - 1}"
+                f"its second occurrence, or an index from 0 to {len(tokens) - 1}"
             )
         return word.span
 

@@ -50,7 +50,7 @@ class _Written(ChatOption, SecondText, Kind):
 
     target: str | None = option(
         "TEXT",
-        "Text that an encoder–decoder is to write (default: its own greedy output).",
+        "The text for an encoder–decoder to write (default: its own greedy output).",
         words=True,
     )
 
@@ -61,12 +61,12 @@ class _Ablation(Options, panel="What is ablated"):
 
     edge: str | None = option(
         "WORD→WORD",
-        "Hide the attention of the first word (query) to the second (key) instead of whole heads: "
-        "in every chosen head at once, and in each alone; several with commas. With --image the "
-        "second may be picture, or ROW,COLUMN of a patch.",
+        "Instead of ablating heads, hide the attention from the first word (query) to the second "
+        "(key): in all chosen heads at once, and in each alone; separate several with commas. "
+        "With --image the second may be picture, or the ROW,COLUMN of a patch.",
         words=True,
     )
-    together: bool = flag("Ablate the chosen heads all at once, not one at a time.")
+    together: bool = flag("Ablate the chosen heads together, not one at a time.")
     unit: Unit = option(
         "UNIT",
         "Ablate by head, kv-head (heads that share it), attention (all heads of a layer), ffn (its "
@@ -82,7 +82,7 @@ class _Ablation(Options, panel="What is ablated"):
         brief="Ablation: zero, mean or resample.",
     )
     reference: Path | Texts | None = option(
-        "FILE", "Take mean and resample from these texts (default: the measured texts)."
+        "FILE", "The texts that mean and resample draw from (default: the measured texts)."
     )
     draws: int | None = option("N", "Number of other texts to resample from (4).", min=1)
 
@@ -114,13 +114,13 @@ class _Measure(Options, panel="What is measured"):
     )
     answer: str | None = option(
         "TOKEN",
-        "Measure, with --foil, the change of logit(answer) - logit(foil); a classifier's label "
-        "alone: of its loss.",
+        "With --foil, measure the change in logit(answer) - logit(foil); a classifier's label "
+        "alone measures the change in its loss.",
         words=True,
     )
     foil: str | None = option("TOKEN", "The other token: see --answer.", words=True)
     positions: Positions = option(
-        "WHICH", "Count all predictions, or the last one of each text only.", "all"
+        "WHICH", "Count all predictions, or only the last one of each text.", "all"
     )
     method: Method | None = option(
         "METHOD",
@@ -132,7 +132,7 @@ class _Measure(Options, panel="What is measured"):
         "SIZE", "Limit the memory of the scan, such as 2GB (default: a share of what is free)."
     )
     resume: Path | None = option(
-        "FILE", "Keep the result of each finished text there, and go on where a run ended."
+        "FILE", "Save each finished text there, and continue where an earlier run stopped."
     )
 
     @property
@@ -169,7 +169,7 @@ class _Measure(Options, panel="What is measured"):
 class _Tokens(Options, panel="View"):
     """The option on whether the text is shown with each token's change of loss."""
 
-    by_token: bool = flag("Show the text coloured by Δ loss of each token.")
+    by_token: bool = flag("Show the text coloured by the Δ loss of each token.")
 
 
 @dataclass(frozen=True)

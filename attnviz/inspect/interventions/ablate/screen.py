@@ -69,7 +69,7 @@ def _hints(report: AblationReport) -> list[str]:
         chosen = f"--head {report.name(best[0].variant)} " if report.unit == "head" else ""
         hints.append(f"{chosen}--by-token")
     if report.source.endswith("built-in texts"):
-        hints.append("--texts FILE your data")
+        hints.append("--texts FILE: your data")
     elif not (report.ranks or report.texts[0].joined or report.edges or random or report.own_loss):
         again = "--image FILE" if claims.noun(report) == "picture" else "--texts FILE"
         hints.append(f"{again} for intervals")

@@ -263,10 +263,12 @@ def _start(option: str, typed: str | None, top: int, tokens: Tokens) -> AskedTok
     if typed is not None:
         word = find_in(tokens, typed)
         if word is None:
-            raise UsageError(f"{option}: no token {typed!r} in the prompt: give a word of it")
+            raise UsageError(f"{option}: no token {typed!r} in the prompt: give a word in it")
         at = word.span.start
         if at not in answer_places(tokens):
-            raise UsageError(f"{option}: {typed!r} is no token of the context: no answer is there")
+            raise UsageError(
+                f"{option}: {typed!r} is not a token of the context, so it cannot be the answer"
+            )
     return AskedToken(at, tokens.texts[at])
 
 

@@ -44,7 +44,7 @@ class _PromptChoice(PromptPair, SecondText):
 
     align: Literal["start", "end"] | None = option(
         "END",
-        "Take prompts of unequal length: align what they share, and what differs from its start "
+        "Allow prompts of unequal length: align what they share, and what differs from its start "
         "or end.",
     )
 
@@ -65,11 +65,11 @@ class _Patching(Options, panel="What is patched"):
         "TOKENS", "Patch at all tokens (default), the last one, or those that changed."
     )
     by_token: bool = flag(
-        "Patch each token by itself, for the chosen or the strongest heads.",
-        brief="Patch each token alone, for the strongest heads.",
+        "Patch each token separately, for the chosen or the strongest heads.",
+        brief="Patch each token separately, for the strongest heads.",
     )
     together: tuple[str, ...] = option(
-        "HEADS", "Also patch these heads all at once, such as L1H0,L1H2.", ()
+        "HEADS", "Also patch these heads together, such as L1H0,L1H2.", ()
     )
 
 
@@ -96,7 +96,7 @@ class _Measure(Options, panel="What is measured"):
         "SIZE", "Limit the memory of the scan, such as 2GB (default: a share of what is free)."
     )
     resume: Path | None = option(
-        "FILE", "Keep the result of each finished pair there, and go on where a run ended."
+        "FILE", "Save each finished pair there, and continue where an earlier run stopped."
     )
 
     @property

@@ -95,12 +95,11 @@ def document(report: PatchReport) -> doc.Document:
 
 
 def _hints(report: PatchReport) -> list[str]:
-    """Return the options to try next on the command line."""
     single, hints = len(report.pairs) == 1, list[str]()
     if report.source.endswith("built-in pairs"):
-        hints.append('"CLEAN" "CORRUPT" your own')
+        hints.append('"CLEAN" "CORRUPT": your own')
     elif single:
-        hints.append("--pairs FILE for intervals")
+        hints.append("--pairs FILE: intervals")
     strongest = [report.names(effect) for effect in report.ranking(2)]
     if len(strongest) == 2 and report.together is None and not report.whole_layers:
         hints.append(f"--together {','.join(strongest)}")
@@ -131,10 +130,7 @@ def _first(report: PatchReport, columns: int, lines: int) -> list[doc.Group]:
 
 
 def _prompts(report: PatchReport, lines: int = 4) -> doc.Maps | doc.Pictures:
-    """Return both prompts of the first pair, with the tokens highlighted that differ.
-
-    Prompts that differ in their pictures are shown by these.
-    """
+    """Return both prompts of the first pair, or pictures, with what differs highlighted."""
     pair, maps, pictures = report.pairs[0], [], []
     many = ", pair 1" * (len(report.pairs) > 1)
     short = "Δlogit" if report.metric == "logit_diff" else METRICS[report.metric].short
@@ -286,14 +282,14 @@ def finding(report: PatchReport) -> str:
             return f"{lead}nothing carries a difference: {report.why}."
         if report.ranks and not any(effect.carries for effect in report.effects):
             return f"{lead}nothing carries more than its control."
-        return f"{lead}what carries the difference here tells nothing of a trained model."
+        return f"{lead}what carries the difference here says nothing about a trained model."
     if not report.ratio:
         return f"{lead}{report.why[0].upper()}{report.why[1:]}: no shares."
     if report.metric != "kl" and report.clean_metric < report.corrupt_metric:
         lead += "The clean prompt favours the answer less than the corrupt one does. "
     if 1 < len(report.pairs) < LEAST_TEXTS:
         lead += f"{len(report.pairs)} pairs are too few for intervals. "
-    return lead + _answer(report) + " One pair." * (len(report.pairs) == 1)
+    return lead + _answer(report) + " Based on one pair." * (len(report.pairs) == 1)
 
 
 def _answer(report: PatchReport) -> str:
@@ -355,8 +351,8 @@ def _overshoot(report: PatchReport, first: PatchEffect, name: str) -> str:
 
 def _base(effect: PatchEffect, named: bool = False) -> str:
     base = effect.share.base_rate
-    control = "patched from an unrelated prompt " if named else ""
-    return "" if base is None else f" ({control}{whole_percent(base)})"
+    control = " from an unrelated prompt" if named else ""
+    return "" if base is None else f" ({whole_percent(base)}{control})"
 
 
 def _at_token(report: PatchReport, best: PatchEffect, effects: TokenEffects) -> str:
@@ -463,7 +459,6 @@ def _change_words(report: PatchReport) -> str:
 
 
 def _caveats(report: PatchReport) -> list[str]:
-    """Return the caveats: sentences on the limits of the numbers."""
     tried, rank = len(report.effects), report.rank_correlation
     sentences = {
         f"no shares: {report.why}; a share of so little would be noise, and the changes of the "

@@ -13,7 +13,7 @@ from attnviz.options import IndexBase, Options, Ranked, Seed, argument, option
 class _Sender(Options):
     """The argument that names the sender, whose share in later heads' inputs is measured."""
 
-    sender: str = argument("HEAD", "The head that later heads read from: L0H0, or a label.", ...)
+    sender: str = argument("HEAD", "The head that later heads read from, such as L0H0.", ...)
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class _Into(Options):
 
     into: Into | None = option(
         "WHAT",
-        "Into their queries, keys or values alone (default: all three).",
+        "Only into their queries, keys or values (default: all three).",
         brief="Only into queries, keys or values.",
     )
 

@@ -36,7 +36,7 @@ def document(report: PathReport) -> doc.Document:
     inputs = [into for into in ATTENDED if _of(report, into)]
     *grids, last = [_grid(report, into) for into in inputs]
     last = last._replace(scale=signed_scale(_scale(report.listeners), "share", "share"))
-    kind = f" {SITES[report.into].words}" if report.into else ""
+    kind = f"' {SITES[report.into].words}" if report.into else ""
     hints = [f"--into {report.listeners[0].into}"] * (report.into is None)
     return doc.Document(
         f"what reads from a head of {info.name}",
@@ -54,10 +54,10 @@ def document(report: PathReport) -> doc.Document:
             doc.Group([path_table(report, len(report.listeners))], full=True),
         ],
         doc.Explanation("path", f"measured over {pairs} of prompts."),
-        doc.next_steps([*hints, "attnviz patch measures what carries the answer", "--explain"]),
+        doc.next_steps([*hints, "attnviz patch: what carries the answer", "--explain"]),
         heading=[
             *named(info),
-            (f"what{kind} of later heads take from {name}", False),
+            (f"what later heads{kind} read from {name}", False),
             (source or pairs, False),
         ],
         quoted=report.text if len(report.pairs) == 1 else "",
@@ -95,17 +95,17 @@ def _finding(report: PathReport) -> str:
     ]
     share, into = _percent(first.share.value), SITES[first.into].words
     reader = f"{report.name(first.place, first.into)}'s {into}"
-    words = f"{share} of how {reader} differ between the prompts"
+    words = f"{share} of the difference in {reader} between the prompts"
     for own in others:
-        words += f", {_percent(own.share.value)} of how {report.name(own.place, own.into)}'s do"
+        words += f", {_percent(own.share.value)} in {report.name(own.place, own.into)}'s"
     usual = first.share.base_rate
-    other = "" if usual is None else f"; other heads of its layer {_percent(usual)} on average"
+    other = "" if usual is None else f"; other heads of its layer average {_percent(usual)}"
     if clear:
-        return f"{sender} writes {words}{other}."
+        return f"{sender} accounts for {words}{other}."
     if first.share.interval is None:
         pairs = counted(len(report.pairs), "pair")
-        most = f"{sender} writes the most into {reader}: {share} of how they differ between the"
-        return f"{most} prompts{other}. {pairs}, not tested."
+        most = f"{sender} writes most into {reader}: {share} of their difference between prompts"
+        return f"{most}{other}. {pairs}, not tested."
     words = f"No later head clearly reads from {sender}: its largest share is {words}"
     return f"{words}{other * fits_two_lines(words + other + '.')}."
 

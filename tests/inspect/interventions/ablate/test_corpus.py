@@ -63,10 +63,7 @@ def test_the_effects_are_those_of_one_list(report):
 
 @pytest.mark.parametrize(
     ("path", "value", "said"),
-    [
-        (("labels", 0, 2, 0), "owl", "its labels is"),
-        (("tokens", 0, 0), -1, "its tokens is"),
-    ],
+    [(("labels", 0, 2, 0), "owl", "its labels is"), (("tokens", 0, 0), -1, "its tokens is")],
 )
 def test_a_forged_record_is_refused_by_name(report, path, value, said):
     record, shown = report.record, json.loads(json.dumps(report.record.shown))

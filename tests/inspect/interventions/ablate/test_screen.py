@@ -74,9 +74,9 @@ def test_no_loss_by_token_is_said(scans):
     alone = replace(bare, metric="output_mse")
     said = screen(alone, PLAIN, 100)
     assert "no loss for each token" in said
-    assert finding(alone).endswith("One text is no ranking: give 5 or more (--texts).")
+    assert finding(alone).endswith("One text is too few to rank heads: give 5 or more (--texts).")
     assert "this text alone has no control" in " ".join(said.split())
-    assert "no ranking: give" not in finding(report)
+    assert "too few to rank" not in finding(report)
 
 
 def test_the_control_and_the_errors_have_their_columns(scans):
@@ -182,21 +182,22 @@ def test_findings(scans):
         "effect of 15 heads, followed by L2H1 and L2H2; the loss falls without L2H3, L1H3 and L0H3."
     )
     assert finding(with_doubts(six, 0.3)) == ("No significant effect among 15 heads.")
-    assert finding(scans(texts=3)).endswith("15 heads. 3 texts are too few for a ranking.")
+    assert finding(scans(texts=3)).endswith("15 changes. 3 texts are too few for a ranking.")
     assert finding(scans()) == (
-        "Without L1H2 the loss rises by 0.0747 nats/token (3.250 → 3.325), the most of "
-        "15 heads, above all at “,”, but within chance (p = .20; one text)."
+        "Without L1H2 the loss rises by 0.0747 nats/token (3.250 → 3.325), the largest "
+        "of 15 changes, mostly at “,”, but not significant (p = .20; one text)."
     )
     one = scans()
     tie = replace(one.ranking(2).matter[1], means=one.ranking(1).matter[0].means)
     effects = tuple(tie if effect.variant == tie.variant else effect for effect in one.effects)
-    assert "15 heads, L1H2 nearly as much" in finding(replace(one, effects=effects))
+    tied = finding(replace(one, effects=effects))
+    assert "15 changes, but not significant (p = .20; one text); L1H2 comes close." in tied
     noise = replace(six, model=replace(six.model, weights="random"))
     assert finding(noise) == "Random weights: differences are noise, not a ranking."
     assert finding(replace(six, complete=False, texts_wanted=9)).startswith("Incomplete, 6 of 9 t")
     guess = scans(variants=[], method="gradient", gradients={(0, 1): 0.5, (1, 0): 0.25})
     assert finding(guess) == (
-        "Largest gradients: L0H1 and L1H0; an estimate, nothing was ablated. One text."
+        "Largest gradients: L0H1 and L1H0; an estimate, nothing was ablated. Based on one text."
     )
 
 

@@ -61,14 +61,14 @@ def test_golden(reports, size, golden):
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({}, "L0H0 carries 60% of the logit difference between the prompts (patched from an "
-             "unrelated prompt 20%), L0H1 30% (10%). One pair."),
-        ({"pairs": 40}, "L0H0 carries 60% of the logit difference between the prompts (patched "
-                        "from an unrelated prompt 20%), L0H1 30% (10%)."),
+        ({}, "L0H0 carries 60% of the logit difference between the prompts (20% from an "
+             "unrelated prompt), L0H1 30% (10%). Based on one pair."),
+        ({"pairs": 40}, "L0H0 carries 60% of the logit difference between the prompts (20% from "
+                        "an unrelated prompt), L0H1 30% (10%)."),
         ({"pairs": 3}, "3 pairs are too few for intervals. L0H0 carries 60% of the logit"),
         ({"pairs": 6, "metric": "kl", "index_base": 1},
-         "L1H1 carries 60% of the KL divergence between the prompts (patched from an unrelated "
-         "prompt 20%), L1H2 30% (10%)."),
+         "L1H1 carries 60% of the KL divergence between the prompts (20% from an unrelated "
+         "prompt), L1H2 30% (10%)."),
         ({"together": JOINT}, "L0H0 L0H1 together carry 70% of the "
                               "logit difference; singly they add up to 90%."),
         ({"pairs": 9, "complete": False, "pairs_wanted": 40},
@@ -81,7 +81,7 @@ def test_golden(reports, size, golden):
                                   "than the corrupt one does. L0H0 carries 60% of"),
         ({"effects": (PatchEffect(((0, 0),), 4.66, 1.21, Mean(2.2)),), "corrupt_metric": 3.45},
          "L0H0 overshoots: patching it moves the logit difference from +3.45 past +4.00 to +4.66 "
-         "(220% of the way). One pair."),
+         "(220% of the way). Based on one pair."),
         ({"effects": (PatchEffect(((0, 0),), 4.66, 1.21, Mean(2.2)),), "corrupt_metric": 3.45,
           "pairs": 7},
          "L0H0 overshoots: it carries 220% of the logit difference between the prompts"),
@@ -107,11 +107,11 @@ def test_what_no_pair_supports_is_not_found(reports):
     )
     one = reports()
     below = with_shares(one, base_rate=0.9)
-    assert finding(replace(one, effects=below)) == f"{said} One pair."
+    assert finding(replace(one, effects=below)) == f"{said} Based on one pair."
     assert finding(unsure) == said
     against = reports(effects=(PatchEffect(((0, 0),), -9.0, -5.0, Mean(-0.6)),))
     said = "No head that was patched carries any of the logit difference."
-    assert finding(against) == f"{said} One pair."
+    assert finding(against) == f"{said} Based on one pair."
 
 
 def test_random_weights_are_said_to_be_random(reports):
@@ -123,7 +123,7 @@ def test_random_weights_are_said_to_be_random(reports):
     )
     close = replace(many, ratio=False, why="clean and corrupt differ by 0 logits")
     assert finding(close).startswith("Random weights: nothing carries a difference: clean and")
-    assert "tells nothing of a trained model" in finding(reports(model=info))
+    assert "says nothing about a trained model" in finding(reports(model=info))
 
 
 def test_a_grid_of_tokens_keeps_those_that_carry_most(reports):

@@ -22,7 +22,7 @@ def test_the_previous_token_head_is_in_the_keys_of_the_induction_heads(run):
     assert all(one["ci_low"] < one["share"] < one["ci_high"] for one in keys.values())
     assert all(0.9 < one["explained"] < 1.1 for one in found["heads"])
     assert all(one["share"] < 0.1 for place, one in keys.items() if place[0] > 1)
-    said = "of how L1H0's keys differ between the prompts"
+    said = "of the difference in L1H0's keys between the prompts"
     assert said in " ".join(run("path", "L0H0", "-q").out.split())
 
 
