@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal
 
 from rich.color import Color
 from rich.console import Console
@@ -16,9 +16,6 @@ from attnviz.draw import palette as palettes
 from attnviz.draw.blocks import BOLD, DIM
 from attnviz.draw.labels import spelled, visible
 from attnviz.draw.palette import DEFAULT, DIVERGING, STEPS, Tint, colour_table, contrasting
-
-if TYPE_CHECKING:
-    from attnviz.draw.document import Picture
 
 Tone = Literal["plain", "strong", "faint", "good", "bad", "skipped"]
 """The emphasis of a text; the last three are verdicts."""
@@ -91,7 +88,7 @@ class Theme:
     lines: int = 24
     coarse: bool = False
     framed: bool = False
-    pictures: list[tuple[Picture, int, int]] | None = field(default=None, compare=False)
+    pictures: list[tuple[Any, int, int]] | None = field(default=None, compare=False)
     _styles: dict[tuple[int, int], Style] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
