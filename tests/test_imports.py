@@ -79,7 +79,7 @@ MAY_IMPORT = {
 
 LIBRARIES = {
     "api": {"numpy", "rich"},
-    "draw": {"numpy", "rich", "safetensors", "matplotlib"},
+    "draw": {"numpy", "rich", "safetensors", "matplotlib", "PIL", "textual_image"},
     "measures": {"numpy"},
     "attention": {"numpy", "torch", "array_api_compat", "safetensors"},
     "records": {"numpy"},

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from attnviz.draw.blocks import Block
-from attnviz.draw.picture import MARK, blended
+from attnviz.draw.picture import MARK
 from attnviz.draw.svg import picture_png
 from attnviz.draw.theme import Theme
 
@@ -64,11 +64,9 @@ def overlays(block: Block, theme: Theme, console: Console) -> Iterator[str]:
         for segment in line:
             mark = segment.style.meta.get(MARK) if segment.style else None
             if mark is not None and up < console.height:
-                shown, lines, columns = (theme.pictures or [])[mark]
-                high, wide = (
-                    side * cell for side, cell in zip((lines, columns), _CELL, strict=True)
-                )
-                pixels = np.rint(blended(shown, theme, high, wide)).astype(np.uint8)
+                draw, lines, columns = (theme.pictures or [])[mark]
+                high, wide = _CELL
+                pixels = np.rint(draw(lines * high, columns * wide)).astype(np.uint8)
                 make = _in_kitty if protocol == "kitty" else _in_sixels
                 image = make(pixels, lines, columns, console)
                 yield f"\x1b7\x1b[{up}A\x1b[{column}G{image}\x1b8"

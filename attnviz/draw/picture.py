@@ -8,7 +8,7 @@ can be written, the weights are drawn alone.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import groupby
 from math import ceil
 
@@ -115,7 +115,7 @@ def _drawn(shown: Picture, theme: Theme, lines: int, columns: int) -> list[Line]
         runs = [(len([*alike]), pair) for pair, alike in groupby(line)]
         drawn.append([Segment("▀" * times, _style(*pair)) for times, pair in runs])
     if theme.pictures is not None:
-        theme.pictures.append((shown, lines, columns))
+        theme.pictures.append((partial(blended, shown, theme), lines, columns))
         first, mark = drawn[0][0], Style(meta={MARK: len(theme.pictures) - 1})
         drawn[0][0] = Segment(first.text, (first.style or mark) + mark)
     return drawn

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, Literal
@@ -77,8 +77,8 @@ class Theme:
     lines: of the screen, for parts that adapt to its height.
     coarse: whether the console has exactly 256 colours.
     framed: whether parts have frames with their titles in them.
-    pictures: where each picture that is drawn is noted, with its lines and columns, for a terminal
-        that shows more than half blocks.
+    pictures: where each picture that is drawn is noted, for a terminal that shows more than half
+        blocks: what returns its pixels (high, wide, 3) by their number, its lines and its columns.
     """
 
     palette: str = DEFAULT
@@ -88,7 +88,9 @@ class Theme:
     lines: int = 24
     coarse: bool = False
     framed: bool = False
-    pictures: list[tuple[Any, int, int]] | None = field(default=None, compare=False)
+    pictures: list[tuple[Callable[[int, int], Any], int, int]] | None = field(
+        default=None, compare=False
+    )
     _styles: dict[tuple[int, int], Style] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
