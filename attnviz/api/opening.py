@@ -290,9 +290,7 @@ def _with_processor(
 
 
 def named_or_loaded(
-    models: Sequence[AnyModel],
-    reader: Any,
-    opening: Callable[[AnyModel, Any], Model] = open_given,
+    models: Sequence[AnyModel], reader: Any, opening: Callable[[AnyModel, Any], Model] = open_given
 ) -> list[str | Model]:
     """Return names as they are and other models loaded; one that is given twice is loaded once.
 

@@ -38,9 +38,7 @@ GROUPS = {
         "check": "Test rules in CI.",
         "merge": "Merge results of shards.",
     },
-    "Count": {
-        "params": "Count a model's parameters, KV cache, FLOPs and memory.",
-    },
+    "Count": {"params": "Count a model's parameters, KV cache, FLOPs and memory."},
     "Learn": {
         "scaling": "Why divide by sqrt(d_k)?",
         "verify": "Check against references.",

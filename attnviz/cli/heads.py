@@ -137,10 +137,7 @@ def heads(
 
 
 def _show_module(
-    text: shared.TextOrTexts,
-    request: HeadsRequest,
-    model: shared.ShapedModel,
-    output: HeadsOutput,
+    text: shared.TextOrTexts, request: HeadsRequest, model: shared.ShapedModel, output: HeadsOutput
 ) -> None:
     kept = {"--layer", "--head", "--kind", "--values", "--top", "--sink/--no-sink", "--index-base"}
     unused = [*text.given(), *request.given()]

@@ -212,10 +212,7 @@ class ModelArgument(Options):
     """The argument that names the model, as ``--model`` does too."""
 
     name: str | None = argument(
-        "MODEL",
-        "The model, as for --model.",
-        autocompletion=complete_model,
-        show_default=False,
+        "MODEL", "The model, as for --model.", autocompletion=complete_model, show_default=False
     )
 
     def chosen(self, model: str) -> str:
@@ -231,9 +228,7 @@ class Device(Options, panel="Loading"):
 
     device: str = option("DEVICE", "Where to compute: cpu, cuda, cuda:1, mps or auto (all).", "cpu")
     threads: int | None = option(
-        "N",
-        "CPU threads, at most one per core (default: depends on the size of the model).",
-        min=1,
+        "N", "CPU threads, at most one per core (default: depends on the size of the model).", min=1
     )
 
 
@@ -257,12 +252,10 @@ class Loading(Device):
     trust_remote_code: bool = flag("Run Python code that comes with the model.")
     allow_pickle: bool = flag("Read weights from pickles, which can run code.")
     max_memory: str | None = option(
-        "SIZE",
-        "With --device auto: memory for weights on each device and in RAM, such as 20GB.",
+        "SIZE", "With --device auto: memory for weights on each device and in RAM, such as 20GB."
     )
     offload: str | None = option(
-        "DIR",
-        "With --device auto: where to put weights that fit nowhere (default: their files).",
+        "DIR", "With --device auto: where to put weights that fit nowhere (default: their files)."
     )
     tp: bool = flag("Split each layer across the processes of torchrun (tensor parallelism).")
 

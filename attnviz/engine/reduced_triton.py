@@ -11,8 +11,8 @@ import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import cached_property, partial
-from typing import Any, NamedTuple
+from functools import cached_property, partial, wraps
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import torch
@@ -81,6 +81,9 @@ EQUAL_TILES = (Tile(64, 64, 4, 2), Tile(64, 32, 4, 2), Tile(16, 16, 4, 2))
 """The same for equal tokens."""
 
 
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
 class KernelRun:
     """What the layers of one pass share: a cache of facts about the texts, on the GPU.
 
@@ -113,6 +116,33 @@ _too_large: set[Any] = set()
 """The kinds of sums with tiles that this card has no room for."""
 
 
+def _or_blocks(method: _Method) -> _Method:
+    """Let blocks answer in the place of a ``method`` where the kernels do not run, from then on."""
+
+    @wraps(method)
+    def answer(layer: TritonLayer, *given: Any, **options: Any) -> Any:
+        if layer._usable:
+            try:
+                found = method(layer, *given, **options)
+                if not _refused:  # meanwhile, by another method
+                    return found
+            except (torch.OutOfMemoryError, UsageError):
+                raise
+            except Exception as error:  # noqa: BLE001 - Triton's compiler and driver raise many kinds
+                layer._logarithms = None
+                if not _refused:
+                    line = next(iter(str(error).strip().splitlines()), "")
+                    why = f"{type(error).__name__}: {line[:80]}"
+                    _refused.append(
+                        "attention is summed in blocks, which is slower: the kernel does not run "
+                        f"on this device ({why})"
+                    )
+                    note_of_runs(_refused[0])
+        return getattr(TorchLayer, method.__name__)(layer, *given, **options)
+
+    return cast("_Method", answer)
+
+
 class TritonLayer(TorchLayer):
     """The attention of one layer over one text on a GPU; the arguments are those of ``TorchLayer``.
 
@@ -139,6 +169,7 @@ class TritonLayer(TorchLayer):
         narrow = query.dtype in _DTYPES and query.dtype == key.dtype
         self._fits = narrow and query.shape[-1] <= _WIDEST and outer > 0
 
+    @_or_blocks
     def reduced(
         self,
         columns: Columns,
@@ -147,15 +178,30 @@ class TritonLayer(TorchLayer):
         *,
         far: bool = False,
     ) -> Reduced:
-        blocks = partial(super().reduced, columns, buckets, equals, far=far)
         if buckets is not None and buckets < _LEAST_BUCKET:
             self._fits = False  # the layer's other answers are arrays, too
-        return self._tried(lambda: self._compared(columns, buckets, equals, far), otherwise=blocks)
+            return super().reduced(columns, buckets, equals, far=far)
+        kind = (self._kind, columns.shape[1], buckets, equals is None, far)
+        if kind in _trusted:
+            return self._summed(columns, buckets, equals, far)
+        columns = np.column_stack([columns, np.ones(len(columns))])
+        found = self._summed(columns, buckets, equals, far)
+        self._compare(found, columns, buckets, equals)
+        _trusted.add(kind)
+        return found._replace(mixed=found.mixed[..., :-1])
 
+    @_or_blocks
     def single(self, keys: Ints) -> Any:
         logs = self._log_sums
-        return self._tried(lambda: self._single(keys, logs), partial(super().single, keys))
+        found = torch.empty(self.heads, len(keys), device=logs.device)
+        chosen = keys.astype(np.int32)
+        key = (chosen.tobytes(), logs.device)
+        places = self._run.kept(key, None, lambda: self._index(chosen))
+        grid = -(-len(keys) // 32), self.heads
+        self._launch(take_single, grid, logs, places, found, QUERIES=32, num_warps=4)
+        return found
 
+    @_or_blocks
     def strongest(self, number: int, hidden: Any) -> list[list[tuple[float, int, int]]]:
         """Return each head's largest weights as (weight, query, key), the largest first.
 
@@ -163,14 +209,6 @@ class TritonLayer(TorchLayer):
         the largest maxima are computed, since no others can have one of these weights.
         """
         logs = self._log_sums.flatten(0, 1)
-        return self._tried(
-            lambda: self._strongest(number, hidden, logs),
-            otherwise=partial(super().strongest, number, hidden),
-        )
-
-    def _strongest(
-        self, number: int, hidden: Any, logs: Tensor
-    ) -> list[list[tuple[float, int, int]]]:
         query, key, scale, sink, cap, bias = self._given
         none = logs.new_zeros(1, len(hidden)) if bias is None else bias.float()
         shown: Any = self._alike(
@@ -190,35 +228,6 @@ class TritonLayer(TorchLayer):
             (pairs,) = self._of(range(head, head + 1), TorchLayer, at).strongest(number, hidden)
             found.append([(weight, int(at[row]), key) for weight, row, key in pairs])
         return found
-
-    def _tried(self, kernels: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
-        """Return what kernels say; where they do not run what blocks say, from then on."""
-        if not self._usable:
-            return otherwise()
-        try:
-            return kernels()
-        except (torch.OutOfMemoryError, UsageError):
-            raise
-        except Exception as error:  # noqa: BLE001 - Triton's compiler and driver raise many kinds
-            self._logarithms = None
-            line = next(iter(str(error).strip().splitlines()), "")
-            why = f"the kernel does not run on this device ({type(error).__name__}: {line[:80]})"
-            _refused[:] = [f"attention is summed in blocks, which is slower: {why}"]
-            note_of_runs(_refused[0])
-            return otherwise()
-
-    def _compared(
-        self, columns: Columns, bucket: int | None, equals: Equals | None, far: bool
-    ) -> Reduced:
-        """Return the sums by the kernels, the first of each kind compared with the blocks."""
-        kind = (self._kind, columns.shape[1], bucket, equals is None, far)
-        if kind in _trusted:
-            return self._summed(columns, bucket, equals, far)
-        columns = np.column_stack([columns, np.ones(len(columns))])
-        found = self._summed(columns, bucket, equals, far)
-        self._compare(found, columns, bucket, equals)
-        _trusted.add(kind)
-        return found._replace(mixed=found.mixed[..., :-1])
 
     @property
     def _usable(self) -> bool:
@@ -384,15 +393,6 @@ class TritonLayer(TorchLayer):
         )
         return found
 
-    def _single(self, keys: Ints, logs: Tensor) -> Tensor:
-        found = torch.empty(self.heads, len(keys), device=logs.device)
-        chosen = keys.astype(np.int32)
-        key = (chosen.tobytes(), logs.device)
-        places = self._run.kept(key, None, lambda: self._index(chosen))
-        grid = -(-len(keys) // 32), self.heads
-        self._launch(take_single, grid, logs, places, found, QUERIES=32, num_warps=4)
-        return found
-
     # The comparison ------------------------------------------------------------------------------
 
     def _compare(
@@ -400,8 +400,7 @@ class TritonLayer(TorchLayer):
     ) -> None:
         """Raise ArithmeticError unless some rows of the sums are those of the blocks.
 
-        columns: the last is one of ones, whose product is the total in all rows. The GPU is asked
-        once.
+        columns: the last is one of ones, whose product is the total in all rows.
         """
         queries, keys = self._asking.shape[1], self._given_key.shape[1]
         mixing, places = self._tensor(columns), self._index(np.arange(keys))
@@ -410,7 +409,7 @@ class TritonLayer(TorchLayer):
         rounding = _ROUNDING * torch.where(scores < -_NO_SCORE, scores, 0).amax().clamp(min=2)
         usual = rounding.clamp(min=_TOLERANCE)
         sums: Any = found
-        single, excess = self._single(last, logs), [_excess(sums.mixed[..., -1], sums.total, usual)]
+        single, excess = self.single(last), [_excess(sums.mixed[..., -1], sums.total, usual)]
         for middle in {0, queries // 2, queries - 1}:
             start = max(min(middle, queries - _TRIAL_ROWS), 0)
             rows = slice(start, min(start + _TRIAL_ROWS, queries))
@@ -436,25 +435,19 @@ class TritonLayer(TorchLayer):
                     theirs = (weights * same).sum(-1)
                     excess.append(_excess(sums.equal[:, after, order, rows], theirs, usual))
         if bucket is not None:
-            excess += self._of_pooled(found, bucket, usual.cpu())
-        if not float(torch.stack([each.to(logs.device) for each in excess]).amax()) <= 1:
+            excess += self._of_pooled(sums, bucket, usual)
+        if not float(torch.stack(excess).amax()) <= 1:
             raise ArithmeticError("it gives other sums than the blocks")
 
-    def _of_pooled(self, found: Reduced, bucket: int, tolerance: Tensor) -> list[Tensor]:
+    def _of_pooled(self, sums: Any, bucket: int, tolerance: Tensor) -> list[Tensor]:
         """Compare pooled sums with those of the rows: their weight, and where it stands."""
-        pooled = torch.as_tensor(found.pooled).double()
-        size = pooled.shape[1]
-        sums: list[Any] = [found.total, found.signed]
-        total, signed = (each.cpu().double() for each in sums)
-        own = torch.arange(total.shape[1])
-        of_rows = (own // bucket).expand_as(total)
-        whole = torch.zeros(2, len(total), size, dtype=torch.float64)
-        whole[0].scatter_add_(1, of_rows, total)
-        whole[1].scatter_add_(1, of_rows, signed + own * total)
-        starts = (pooled * (torch.arange(pooled.shape[2]) * bucket)).sum(-1)
+        pooled, own = (self._index(each) for each in (sums.pooled, np.arange(sums.total.shape[1])))
+        by_row = torch.stack([sums.total, sums.signed + own * sums.total]).double()
+        whole = by_row.new_zeros(2, *pooled.shape[:2]).index_add_(2, own // bucket, by_row)
+        starts = (pooled.double() * own[: pooled.shape[2]] * bucket).sum(-1)
         inside = (whole[1] - starts) / (whole[0] * bucket)  # 0 to 1: where in the mean bucket
         beyond = ((inside < -_TOLERANCE) | (inside > 1)).any()
-        return [_excess(pooled.sum(-1), whole[0], tolerance), 2 * beyond.double()]
+        return [_excess(pooled.sum(-1), whole[0], tolerance), 2 * beyond.to(tolerance)]
 
 
 def _excess(ours: Tensor, theirs: Tensor, tolerance: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ def open_processor(name: str, directory: Path, trust_remote_code: bool) -> Any:
     settings = [directory / f"{kind}_config.json" for kind in ("preprocessor", "processor")]
     if not any(path.is_file() for path in settings):
         raise LoadError(
-            f"{name!r} does not say how it reads pictures: copy preprocessor_config.json beside "
+            f"{name!r} does not say how it reads pictures: copy preprocessor_config.json next to "
             "config.json"
         )
     with _processing(name, "image processor"):

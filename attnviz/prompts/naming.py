@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-from attnviz.draw.labels import (
-    cut,
-    fit,
-    numbered,
-    token_label,
-    token_labels,
-    width,
-    word_label,
-)
+from attnviz.draw.labels import cut, fit, numbered, token_label, token_labels, width, word_label
 from attnviz.errors import UnsupportedError
 from attnviz.measures.words import text_of, word_ranges, word_text, words_of_tokens
 from attnviz.records import ModelInfo, Tokens

@@ -1,6 +1,9 @@
 """The decoder's configuration says what Llama's does, and refuses what is not computed."""
 
+from pathlib import Path
+
 import pytest
+import yaml
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from attnviz.attention.decoder_config import DecoderConfig, config_to_llama
@@ -62,30 +65,10 @@ def test_the_rotary_base_is_read_in_the_spelling_of_transformers_4_and_5(rope):
     assert read_decoder(FIELDS | rope, SMALL.tensor_shapes()).rope_theta == 777.0
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("model_type", None),
-        ("architectures", ["LlamaForSequenceClassification"]),
-        ("architectures", ["LlamaModel"]),
-        ("rope_scaling", {"type": "linear", "factor": 2.0}),
-        ("rope_scaling", "linear"),
-        ("rope_parameters", {"rope_type": "llama3", "rope_theta": 5e5}),
-        ("rope_parameters", {"rope_type": "default", "partial_rotary_factor": 0.5}),
-        ("vocab_size", None),
-        ("hidden_size", 12.0),
-        ("hidden_size", 13),
-        ("num_hidden_layers", 0),
-        ("num_hidden_layers", True),
-        ("num_key_value_heads", 2),
-        ("head_dim", 3),
-        ("rms_norm_eps", -1.0),
-        ("rms_norm_eps", "small"),
-        ("tie_word_embeddings", 1),
-        ("attention_dropout", 1.5),
-        ("bos_token_id", "<s>"),
-    ],
-)
+_MISTAKES = yaml.safe_load(Path(__file__).with_name("mistakes.yaml").read_text("utf-8"))
+
+
+@pytest.mark.parametrize(("key", "value"), _MISTAKES)
 def test_what_cannot_be_computed_is_refused_in_one_line(key, value):
     with pytest.raises(LoadError) as caught:
         read_decoder(FIELDS | {key: value}, SMALL.tensor_shapes())

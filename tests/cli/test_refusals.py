@@ -20,9 +20,9 @@ TEXTS = {
 TEXTS["ASKED"] = f"{TEXTS['CLEAN']} {TEXTS['CORRUPT']} --answer Harris --foil Carr"
 
 
-def refusals():
+def refusals(beside=__file__):
     """Yield an exit code, a command line and words of its answer for each pair of lines."""
-    lines = Path(__file__).with_name("refusals.txt").read_text(encoding="utf-8").splitlines()
+    lines = Path(beside).with_name("refusals.txt").read_text(encoding="utf-8").splitlines()
     lines = [line for line in lines if line and not line.startswith("#")]
     for asked, words in zip(lines[::2], lines[1::2], strict=True):
         code, line = re.fullmatch(r"(?:(\d) )?(.*)", asked).groups()

@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 
 import attnviz
 
+from ..first_screens import command_lines
 from ..quick import one_in
 
 TEXT = "the cat sat on the mat"
@@ -20,20 +21,7 @@ PLACES = (
 )
 ADVICE = "try --dtype float32"
 
-COMMANDS = {
-    "heads": ("heads", TEXT),
-    "patterns": ("patterns", TEXT),
-    "rollout": ("rollout", TEXT),
-    "ablate": ("ablate", TEXT, "--layer", "0"),
-    "prune": ("prune", TEXT, "--heads", "2"),
-    "scaling": ("scaling", TEXT, "--from-model"),
-    "verify": ("verify",),
-    "why": ("why", TEXT),
-    "why by torch": ("why", TEXT, "--backend", "torch"),
-    "patch": ("patch", TEXT, "the mat sat on the cat", "--answer", "cat", "--foil", "mat"),
-    "path": ("path", "L0H0", TEXT, "the mat sat on the cat"),
-    "diff": ("diff", "--text", TEXT, "--dtype-b", "bfloat16"),
-}
+COMMANDS = command_lines("not finite")
 
 
 VALUES = [(0.0, ""), (3e38, ""), (3e38, QUERY)]

@@ -290,34 +290,9 @@ SHAPE = "[shape]\nd-model = 12\nheads = 4\n"
 STACK = "[[stack]]\nname = 'x'\ngroups = []\n"
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("sourse = 'x'\n" + SHAPE, "unknown key 'sourse'; did you mean 'source'?"),
-        (SHAPE + "kv-haeds = 2", "unknown key 'kv-haeds'; did you mean 'kv-heads'?"),
-        (SHAPE + "layers = 0", "--layers must be 1 or more, not 0"),
-        (SHAPE + "kv-heads = 3", "--kv-heads 3 does not divide --heads 4: 1, 2, 4 do"),
-        (STACK + "causal = 1", "1 is no bool"),
-        (STACK + "reads = 'both'", "'both' is no "),
-        (STACK + "embeddings = [{ label = 'x', rows = 2 }]", "{'label': 'x', 'rows': 2} is no "),
-        (STACK + "head = { label = 'x', inputs = 2, outputs = 'x' }", "'x' is no int"),
-        ("[shape]\nd-model = 12\n", "--heads is missing"),
-        ("[config]\nmodel_type = 'gpt2'\n" + SHAPE, "has both [config] and [shape]"),
-        ("shape = 3", "shape must be a table"),
-        ("[config]\nmodel_type = 'gpt2'", "names no architectures"),
-        ("notes = 'x'\n" + SHAPE, "notes must be a list of sentences"),
-        ("name = 'a'", "no [config] table with a model_type, and no [shape]"),
-        (
-            "[config]\nmodel_type = 'gpt2'\narchitectures = ['GPT2Model']\nn_hed = 3\n",
-            "unknown field 'n_hed'; did you mean 'n_head'?",
-        ),
-        (
-            "[config]\nmodel_type = 'llama'\narchitectures = ['LlamaForCausalLM']\n"
-            "num_attention_heads = 0\n",
-            "num_attention_heads = 0: expected a whole number of 1 or more",
-        ),
-        ("= 1", "cannot be read as a shape"),
-    ],
-)
+_MISTAKES = yaml.safe_load(Path(__file__).with_name("mistakes.yaml").read_text("utf-8"))
+
+
+@pytest.mark.parametrize(("text", "says"), _MISTAKES)
 def test_a_file_that_is_wrong(tmp_path, text, says):
     assert says in refused(tmp_path, text)

@@ -39,13 +39,7 @@ from attnviz.engine.feed_forward import Outputs, find_last_matrices
 from attnviz.engine.forward_pass import not_its_own
 from attnviz.engine.hook_points import HookedCall
 from attnviz.engine.labels import place_of_label, require_one_choice
-from attnviz.engine.likely import (
-    ALONE,
-    START_END,
-    likeliest_answer,
-    log_chances_of_places,
-    no_foil,
-)
+from attnviz.engine.likely import ALONE, START_END, likeliest_answer, log_chances_of_places, no_foil
 from attnviz.engine.observer import to_numpy
 from attnviz.engine.patchable import PatchableModel, probe_of
 from attnviz.engine.replacing import LostTrackError

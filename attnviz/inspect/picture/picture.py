@@ -20,13 +20,7 @@ from attnviz.inspect.heads.heads import heads_report
 from attnviz.inspect.heads.report import HeadsReport, compare_heads
 from attnviz.inspect.picture.report import HeadOnPicture, PictureReport, Query
 from attnviz.inspect.picture.request import PictureRequest, two_numbers
-from attnviz.measures.pictures import (
-    LOCAL,
-    SINK_SHARE,
-    PictureSums,
-    outlying,
-    uniform_distance,
-)
+from attnviz.measures.pictures import LOCAL, SINK_SHARE, PictureSums, outlying, uniform_distance
 from attnviz.models.vision import PictureModel, ReadPicture
 from attnviz.progress import UNWATCHED, Advance, share_read
 from attnviz.records import Floats, Input, Kind

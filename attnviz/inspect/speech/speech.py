@@ -31,10 +31,7 @@ _LEAST_WORDS = 4
 
 
 def speech(
-    model: SpeechModel,
-    heard: HeardSound,
-    request: SpeechRequest,
-    advance: Advance = UNWATCHED,
+    model: SpeechModel, heard: HeardSound, request: SpeechRequest, advance: Advance = UNWATCHED
 ) -> SpeechReport:
     """Return where each head looks in a sound: from its words, or from the sound itself.
 

@@ -209,10 +209,7 @@ def write_maps(report: WhyReport) -> list[doc.Maps]:
                 np.where(later, np.nan, weights) if causal else weights,
                 queries=first.given.queries(head[0]),
                 keys=first.keys(head),
-                words=[
-                    (report.name(head), True),
-                    (label_text(report, head) or "no label", False),
-                ],
+                words=[(report.name(head), True), (label_text(report, head) or "no label", False)],
                 causal=causal,
                 limit=limit,
             )

@@ -1,6 +1,9 @@
 """Specs from configs: what is assumed, what is refused, and what is left to the library."""
 
+from pathlib import Path
+
 import pytest
+import yaml
 
 from attnviz.count.params.families import misspelt_field, spec_from_config
 from attnviz.count.params.find_spec import find_spec
@@ -10,6 +13,7 @@ from attnviz.errors import LoadError, UsageError
 
 from .small_configs import DECODER
 
+MISTAKES = yaml.safe_load(Path(__file__).with_name("mistakes.yaml").read_text("utf-8"))
 GPT2 = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]}
 
 
@@ -21,35 +25,12 @@ def test_a_config_without_a_class_is_counted_with_its_usual_one():
     assert encoder.architecture == "BertModel"
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
-        {"model_type": "mamba", "architectures": ["MambaForCausalLM"]},
-        {"model_type": "llama", "architectures": ["LlamaForSequenceClassification"]},
-        {**GPT2, "add_cross_attention": True},
-        {"model_type": "bert", "is_decoder": True},
-        {"model_type": "albert", "num_hidden_groups": 2},
-        {"model_type": "vit", "image_size": [224, 224]},
-        {"model_type": "bart", "tie_word_embeddings": False},
-        {"model_type": "mpt", "attn_config": {"qk_ln": True}},
-        {"model_type": "gemma2", "num_hidden_layers": 1, "layer_types": ["linear_attention"]},
-        {"model_type": "llama", "hidden_size": 10, "num_attention_heads": 3},
-        {},
-    ],
-)
+@pytest.mark.parametrize("config", MISTAKES["unclaimed"])
 def test_what_the_arithmetic_does_not_claim(config):
     assert spec_from_config(config) is None
 
 
-@pytest.mark.parametrize(
-    ("fields", "says"),
-    [
-        ({"n_head": 7}, "the config of 'x' has 7 heads, which do not divide its width 768"),
-        ({"n_layer": 0}, "num_hidden_layers = 0: expected a whole number of 1 or more"),
-        ({"vocab_size": "many"}, "vocab_size = 'many': expected"),
-        ({"n_positions": 1.5}, "max_position_embeddings = 1.5: expected"),
-    ],
-)
+@pytest.mark.parametrize(("fields", "says"), MISTAKES["numbers"])
 def test_numbers_that_do_not_fit(fields, says):
     with pytest.raises(LoadError) as caught:
         spec_from_config({**GPT2, **fields}, name="x")
@@ -99,22 +80,7 @@ def test_fields_that_change_no_parameter(extra):
     assert built.total == 109_482_240
 
 
-@pytest.mark.parametrize(
-    ("config", "says"),
-    [
-        ({"model_type": "nothing"}, "has the model_type 'nothing', which neither"),
-        ({}, "has the model_type None, which neither the arithmetic nor transformers"),
-        ({"model_type": "bert", "architectures": ["logging"]}, "'x' is a logging, which neither"),
-        (
-            {"model_type": "bert", "architectures": ["BertLMHeadModel"], "hidden_size": "wide"},
-            "'x' is not a model that transformers",
-        ),
-        (
-            {"model_type": "xlnet", "n_layer": 10**30},
-            "n_layer = 1,000,000,000,000,000,000,000,000,000,000: expected at most 2,000",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("config", "says"), MISTAKES["unbuilt"])
 def test_what_nobody_can_build(config, says):
     with pytest.raises(LoadError) as caught:
         count_on_meta(config, name="x")

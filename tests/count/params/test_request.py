@@ -1,6 +1,9 @@
 """Specs from options: what they mean, and one clear line for each that does not fit."""
 
+from pathlib import Path
+
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -80,36 +83,9 @@ def test_heads_divide_or_are_refused(d_model, heads, kv_heads):
 LATENT = {"kv_lora": 3, "rope_dim": 2, "nope_dim": 2}
 
 
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        (
-            {"heads": 7},
-            "--heads 7 does not divide --d-model 12: 1, 2, 3, 4, 6, 12 do; or give the width of a "
-            "head with --head-dim, which lifts the rule",
-        ),
-        ({"d_model": 5040, "heads": 11}, "--d-model 5040: 4, 5, 6, 7, 8, 9, 10, 12, 14, 15, 16"),
-        ({"d_model": None}, "--d-model is missing: a shape needs --d-model and --heads"),
-        ({"heads": None}, "--heads is missing"),
-        ({"kv_heads": 3}, "--kv-heads 3 does not divide --heads 4: 1, 2, 4 do"),
-        ({"heads": 0}, "--heads must be 1 or more, not 0"),
-        ({"vocab": True}, "--vocab must be a whole number, not True"),
-        ({"bias": 1}, "--bias must be true or false, not 1"),
-        ({"ffn": "swiglu"}, "--ffn needs --d-ff or --d-expert as well"),
-        ({"experts": 2, "d_ff": 3}, "--experts needs --active-experts"),
-        (
-            {"experts": 2, "active_experts": 3, "d_expert": 3},
-            "--active-experts 3 is more than there are: --experts 2",
-        ),
-        (
-            {"experts": 2, "active_experts": 1, "d_expert": 3, "d_ff": 4},
-            "--d-ff and --d-expert exclude each other",
-        ),
-        ({"kv_lora": 3}, "--kv-lora needs --rope-dim and --nope-dim"),
-        (LATENT | {"kv_heads": 2}, "exclude each other: all heads are rebuilt from one latent"),
-        ({"linear": True, "window": 3}, "--linear and --window exclude each other"),
-        ({"kv_haeds": 2}, "no option 'kv_haeds'; did you mean 'kv_heads'?"),
-    ],
-)
+_MISTAKES = yaml.safe_load(Path(__file__).with_name("mistakes.yaml").read_text("utf-8"))["options"]
+
+
+@pytest.mark.parametrize(("options", "says"), _MISTAKES)
 def test_what_does_not_fit_together(options, says):
     assert says in refused(**{"d_model": 12, "heads": 4, **options})

@@ -1,11 +1,14 @@
 """The commands on pictures, as a person types them, on a checkpoint of random weights."""
 
 import json
+import shlex
 
 import pytest
 from PIL import Image
 
 from tests.models.vision_models import SIDE, build, noise
+
+from ...cli.test_refusals import refusals
 
 
 @pytest.fixture(scope="module")
@@ -65,27 +68,9 @@ def test_every_kind_of_file(asked, place):
     assert '"panes": [{' in page or '"panes":[{' in page
 
 
-@pytest.mark.parametrize(
-    ("code", "words", "line"),
-    [
-        (5, ["heads", "A text."], "takes no text: give a picture with --image FILE"),
-        (2, ["heads", "--at", "1,2"], "got no of --image"),
-        (2, ["heads", "--image", "photos/0.png", "--values"], "--values is for texts"),
-        (2, ["heads", "--image", "photos/0.png", "--at", "1"], "expected two numbers"),
-        (2, ["heads", "a text", "--tower"], "--tower is the part that reads pictures"),
-        (2, ["head", "L1H2", "--token", "1,2"], "add --image FILE"),
-        (2, ["head", "L1H2", "a", "--image", "photos/0.png"], "TEXT is for texts"),
-        (2, ["explore", "--image", "photos/0.png"], "type attnviz heads --image photos/0.png"),
-        (2, ["patch", "a", "--image", "photos/0.png"], "give --image twice, got 1"),
-        (5, ["ablate", "a", "--image", "photos/0.png"], "reads no text with pictures"),
-        (2, ["ablate", "--texts", "x", "--image", "photos/0.png"], "--texts is for texts"),
-        (2, ["rollout", "a", "--image", "photos/0.png"], "TEXT is for texts"),
-        (3, ["ablate", "--image", "none.png"], "no file 'none.png' here"),
-        (2, ["patterns", "--images", "photos", "--watch", "sink"], "--watch is for texts"),
-    ],
-)
-def test_bad_input(asked, code, words, line):
-    assert line in asked(*words, code=code)
+@pytest.mark.parametrize(("code", "line", "words"), [*refusals(__file__)])
+def test_bad_input(asked, code, line, words):
+    assert words in asked(*shlex.split(line), code=code)
 
 
 def test_models_that_read_no_pictures(run, place):

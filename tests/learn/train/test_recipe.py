@@ -1,6 +1,9 @@
 """A recipe is a TOML file; whatever is wrong in it is said with the field's name."""
 
+from pathlib import Path
+
 import pytest
+import yaml
 
 from attnviz.errors import LoadError, UsageError
 from attnviz.learn.train.recipe import (
@@ -51,30 +54,10 @@ def test_what_is_left_out_is_the_default(tmp_path):
     assert not any(name.startswith("card") for name in facts)
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("vocabulary = 257", r"vocabulary=257 is out of range: expected 258 to 1000000"),
-        ("seed = 1.5", "seed takes int, got 1.5"),
-        ("seed = true", "seed takes int, got True"),
-        ('autocast = "int8"', "autocast='int8' is not one of 'auto', 'bfloat16', 'float32'"),
-        ("lr = 9", r"no field 'lr'; known: vocabulary, seed, .*, card$"),
-        ('[[phase]]\nname = "a\\u001b[31m"', "name must be text that can be printed, got"),
-        ("[model]\ninitializer_range = inf", "initializer_range must be finite"),
-        ("[model]\nlayer = 2", r"\[model\] has no field 'layer'; did you mean 'layers'?"),
-        ("[[phase]]\ntokens = 5", "the last phase goes on to the end: leave out its tokens"),
-        ("[[phase]]\nuntil = 0.5\ntokens = 0\n[[phase]]", "tokens=0 is out of range: expected 1"),
-        ("[budget]\ntokens = 5\nminutes = 1", "tokens or of minutes: give one"),
-        ("[validation]\nlength = 2048", "length must be at most the model's context, 1024"),
-        ("phase = 3", r"\[\[phase\]\] must be a table, got 3"),
-        ("[[phase]]\nuntil = 0.5", "until must rise, the last one to 1"),
-        ("[[phase]]\nlength = 1025", "length must be at most the model's context, 1024"),
-        ("[[phase]]\nrepeated_tokens = 0.6\nrepeated_passages = 0.6", "shares of the sequences"),
-        ("[[phase]]\nperiod = 3", "period takes 2 values, got 1"),
-        ("[[phase]]\nperiod = [5, 4]", r"period must be \[least, largest\], got \[5, 4\]"),
-        ("[[phase]]\nlength = 9\nperiod = [3, 8]", "period must end below the length 9"),
-    ],
-)
+_MISTAKES = yaml.safe_load(Path(__file__).with_name("mistakes.yaml").read_text("utf-8"))
+
+
+@pytest.mark.parametrize(("text", "words"), _MISTAKES)
 def test_a_mistake_is_named(tmp_path, text, words):
     with pytest.raises(UsageError, match=words) as caught:
         read_recipe(written(tmp_path, text))
