@@ -281,7 +281,7 @@ class TritonLayer(TorchLayer):
         """Return the compile-time constants of a kernel that computes tiles."""
         hip, device = bool(torch.version.hip), self._query.device.type
         narrow = self._query.dtype != torch.float32
-        found = {"QUERIES": tile.queries, "KEYS": tile.keys}
+        found: dict[str, Any] = {"QUERIES": tile.queries, "KEYS": tile.keys}
         found |= {"num_warps": tile.warps, "num_stages": tile.stages}
         found["IN"] = "up" if device == "cpu" else "ieee" if narrow or hip else "tf32x3"
         if tile.registers and device == "cuda" and not hip:
