@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import transformers
-from transformers import ProcessorMixin
-from transformers.models.auto import processing_auto
 
 from attnviz.errors import LoadError
 from attnviz.models.picture_texts import without_videos
@@ -35,6 +33,9 @@ def open_processor(name: str, directory: Path, trust_remote_code: bool) -> Any:
 
 def open_text_processor(name: str, directory: Path, config: Any) -> Any:
     """Return a checkpoint's processor of pictures and texts; LoadError if none is known."""
+    from transformers import ProcessorMixin  # only for pictures with texts: they import long
+    from transformers.models.auto import processing_auto
+
     files_of = [directory / f"{kind}_config.json" for kind in ("processor", "preprocessor")]
     settings = [read_json(path) for path in files_of if path.is_file()]
     stated = [fields["processor_class"] for fields in settings if "processor_class" in fields]
