@@ -17,7 +17,7 @@ from attnviz.cli.app import COMMANDS, app
 from ..manual_pages import PAGES, README, blocks
 
 OTHERS = {"--version", "--help", "--install-completion"}
-FOREIGN = ("venv", "pip", "pytest", "torchrun", "sbatch")
+FOREIGN = ("venv", "pip", "pytest", "torchrun", "sbatch", "benchmarks")
 
 
 @cache
