@@ -174,7 +174,7 @@ def _why(option: str, costs: Sequence[CostReport]) -> Iterator[str]:
         yield (
             "The count does not depend on the number of heads: head_dim = d_model / heads, so "
             f"{' = '.join(cuts)} = {count(specs[0].d_model)} columns, the same matrices cut "
-            "otherwise."
+            "differently."
         )
     elif option == "heads" and len({spec.head_dim for spec in specs}) == 1:
         yield (
