@@ -39,6 +39,9 @@ if TYPE_CHECKING:  # a screen starts without what writes files
 
 _SIGNIFICANT = 0.05
 
+_ROUNDING = 1e-5
+"""The share of a part by which a control that is equal may be smaller in float32."""
+
 
 class LinkChoice(NamedTuple):
     """A link that was chosen for the user, with the reason.
@@ -275,8 +278,8 @@ class LinkReport(Report, Provenance):
 
     def _reached(self, column: int) -> int:
         lead = part_leads(self.first.split, self.first.asked)[column]
-        base = self.first.base[:, column]
-        return int((base >= lead).sum() if lead >= 0 else (base <= lead).sum())
+        over = (self.first.base[:, column] - lead) * (1 if lead >= 0 else -1)
+        return int((over >= -_ROUNDING * abs(lead)).sum())
 
     def _without(self, side: ReadSide, at: int | None) -> float | None:
         split, key = self.first.split, self.first.asked.key
