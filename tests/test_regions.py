@@ -143,10 +143,10 @@ def test_what_is_no_chat_is_refused():
         ("Hello there", "neither a file nor a chat"),
         ("[{", "neither a file nor a chat"),
         ("[]", "has no messages"),
-        ('[{"role": "user"}]', "message 1 is no role and content"),
-        ('[{"role": "user", "content": 3}]', "message 1 is no role and content"),
-        ('["user"]', "message 1 is no role and content"),
-        ('[{"role": "user", "content": ["a"]}]', "message 1 is no role and content, .* parts"),
+        ('[{"role": "user"}]', "message 1 is not a role with content"),
+        ('[{"role": "user", "content": 3}]', "message 1 is not a role with content"),
+        ('["user"]', "message 1 is not a role with content"),
+        ('[{"role": "user", "content": ["a"]}]', "message 1 is not a role with content, .* parts"),
     ):
         with pytest.raises(UsageError, match=words):
             read_chat(given)
@@ -268,7 +268,7 @@ def test_python_takes_the_same_names(chat_models):
         attnviz.heads("tiny", TEXT, spans={"who": 3})
     with pytest.raises(UsageError, match="expected a text"):
         attnviz.heads("tiny")
-    with pytest.raises(UsageError, match="is no list of messages"):
+    with pytest.raises(UsageError, match="is not a list of messages"):
         attnviz.heads("tiny", chat=[{"role": {1}}])
 
 

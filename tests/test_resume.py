@@ -68,7 +68,7 @@ def test_another_file_is_refused_and_left(tmp_path):
     path = tmp_path / "scan.jsonl"
     for content in (b"some notes of mine\n", b"no end", b'{"schema": "x"}\n', b"\xff\n"):
         path.write_bytes(content)
-        with pytest.raises(UsageError, match="no resume file"), ResumeFile(path, SCHEMA, RUN):
+        with pytest.raises(UsageError, match="not a resume file"), ResumeFile(path, SCHEMA, RUN):
             pass
         assert path.read_bytes() == content
 

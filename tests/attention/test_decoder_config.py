@@ -79,7 +79,7 @@ def test_what_cannot_be_computed_is_refused_in_one_line(key, value):
     ("changes", "message"),
     [
         ({"heads": 0}, "heads must be at least 1"),
-        ({"heads": 5}, "18 is no multiple of 5 heads"),
+        ({"heads": 5}, "18 is not a multiple of 5 heads"),
         ({"kv_heads": 4}, "6 query heads cannot share 4"),
         ({"head_dim": 3}, "even"),
         ({"attention_dropout": 1.0}, "attention_dropout"),

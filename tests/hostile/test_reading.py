@@ -89,7 +89,7 @@ def test_toml_and_resume_files_that_are_nested_too_deep(refused):
         assert "it is nested too deep" in refused(3, *command, "a.toml")
     Path("r.jsonl").write_text(DEEP + "\n")
     said = refused(2, "ablate", "the cat sat on", "--resume", "r.jsonl")
-    assert said.startswith("r.jsonl is no resume file of attnviz ablate")
+    assert said.startswith("r.jsonl is not a resume file of attnviz ablate")
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_damaged_lines(field, command, refused):
         Path("t.jsonl").write_text(f'{whole}{{"{field}": {value}{rest}}}\n')
         said = refused(3, *command, "t.jsonl")
         assert said.startswith("t.jsonl line 2 is ")
-        assert "mend or remove the line" in said
+        assert "fix or remove the line" in said
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_unknown_words_without_a_token_and_texts_that_grow_without_end(command, 
     directory = tokenizer(replacing({"String": "a"}, "x" * 10**6))
     began = time.monotonic()
     said = refused(3, *asked(command, "the cat sat on a mat", directory))
-    assert said.endswith("it makes more than 20 characters of each one of a text")
+    assert said.endswith("it makes more than 20 characters of each character of a text")
     assert time.monotonic() - began < 20
 
 

@@ -133,7 +133,7 @@ def test_what_takes_longer_than_torch_is_left_to_it(tmp_path, monkeypatch):
     for name in ("workers", "allowed_processors"):
         monkeypatch.setattr(numpy_checkpoint, name, lambda: 2)
     made(tmp_path, "gpt2")
-    with pytest.raises(NotUnderstoodError, match="sooner run by torch"):
+    with pytest.raises(NotUnderstoodError, match="run faster in torch"):
         open_numpy(str(tmp_path), None, Work(10**8))
     # One processor gains nothing from a library that must start first.
     work = Work(10**8, texts=10**5)
@@ -159,7 +159,7 @@ def test_what_takes_longer_than_torch_is_left_to_it(tmp_path, monkeypatch):
 )
 def test_long_texts_whose_maps_fill_the_memory_are_left_to_torch(work, runs, tmp_path):
     made(tmp_path, "gpt2")
-    with nullcontext() if runs else pytest.raises(NotUnderstoodError, match="sooner run by torch"):
+    with nullcontext() if runs else pytest.raises(NotUnderstoodError, match="run faster in torch"):
         open_numpy(str(tmp_path), None, work, threads=1)
 
 

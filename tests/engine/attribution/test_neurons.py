@@ -79,7 +79,7 @@ def test_layers_that_share_a_block_are_told_apart():
 @pytest.mark.parametrize("name", ["gpt_oss", "qwen3_next"])
 def test_experts_are_refused(name):
     model, (_, given) = small_model(name), asked(name)
-    with pytest.raises(UnsupportedError, match="no sum over neurons, such as one of experts"):
+    with pytest.raises(UnsupportedError, match="not a sum over neurons, as with experts"):
         opened(name, model, given).neurons(given, AskedLogit(None, ANSWER, FOIL, ()), 1)
 
 

@@ -74,7 +74,7 @@ def test_logits_that_a_gpu_keeps_say_the_same(monkeypatch):
     ("name", "error", "said"),
     [
         ("bert", UsageError, "does not predict the next token"),
-        ("t5", UsageError, "no language model of one stack"),
+        ("t5", UsageError, "not a single-stack language model"),
         ("mha", UsageError, "predicts no tokens"),
     ],
 )

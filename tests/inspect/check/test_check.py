@@ -192,7 +192,7 @@ def test_what_is_no_number_holds_no_rule(tmp_path):
         broken = replace(baseline(), scores=dict.fromkeys(baseline().scores, scores))
         assert all(map(math.isnan, baseline().score_change(broken).values()))
     shares = {**baseline().shares, (0, 1): np.full(8, math.nan)}
-    with pytest.raises(UsageError, match=r"1 of 2 heads \(L0H1 first\) is no number"):
+    with pytest.raises(UsageError, match=r"1 of 2 heads \(L0H1 first\) is not a number"):
         write_baseline(tmp_path / "b.json", replace(baseline(), shares=shares))
     assert not list(tmp_path.iterdir())
     measured = SimpleNamespace(

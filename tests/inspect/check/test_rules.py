@@ -31,7 +31,7 @@ GOOD = '[[check]]\nhead = "L1H2"\nscore = "induction"\nat_least = 0.6\n'
         (GOOD + 'name = "mine"\n' + GOOD.replace("0.6", "nan"), "rule 2: expected a finite"),
         (GOOD.replace("L1H2", "L9H2"), "rule 'L9H2 induction': no layer 9"),
         (GOOD.replace("induction", "next"), "no score 'next' here: causal attention"),
-        ('[[check]]\nspan = "cat"\nat_most = 1', "a span stands in a text"),
+        ('[[check]]\nspan = "cat"\nat_most = 1', "a span belongs to a text"),
         ('[[check]]\nspan = "dog"\ntext = "The dot."\nat_most = 1', "did you mean 'dot'?"),
         ('[[check]]\nagainst = "b.json"\nat_most = 1', "unknown key 'at_most'"),
         ('[[check]]\nagainst = "\\u0000"\nscore_change = { at_most = 1 }', "against as a file"),
@@ -68,7 +68,7 @@ def test_nothing_is_written_over_what_is_read(refused, tmp_path, options):
 @pytest.mark.parametrize(
     ("content", "option", "code", "said"),
     [
-        (AGAINST.format("notes.txt"), "--update", 2, "is no baseline"),
+        (AGAINST.format("notes.txt"), "--update", 2, "is not a baseline"),
         (AGAINST.format("none/b.json"), "--update", 3, "there is no directory"),
         (AGAINST.format("b.json") + GOOD.replace("L1H2", "L9H2"), "--update", 2, "no layer 9"),
         (GOOD, "--update", 2, "there is nothing to update"),

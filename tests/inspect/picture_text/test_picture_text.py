@@ -165,7 +165,7 @@ def test_wrong_requests():
     with pytest.raises(UsageError, match="no token 'dog'"):
         picture_text(known, prompt((16, 16)), PictureTextRequest(token="dog"))
     _, _, chat = opened("qwen2_vl", layers=1)
-    with pytest.raises(UsageError, match="stands before the picture"):
+    with pytest.raises(UsageError, match="comes before the picture"):
         picture_text(chat, prompt((16, 16)), PictureTextRequest(token="0"))
     with pytest.raises(UsageError, match="--values is for texts alone"):
         picture_text_request(HeadsRequest(values=True), None)
