@@ -67,7 +67,8 @@ class _Pictures(shared.SomePictures, panel="What is compared"):
         if self.images is None:
             from attnviz.texts import read_text, with_pictures
 
-            return with_pictures(text and read_text(text, None, "diff"), [*self.image])
+            prompt = None if text is None else read_text(text, None, "diff")
+            return with_pictures(prompt, [*self.image])
         if self.image or text is not None:
             raise UsageError("--images gives all pictures: leave out --image and --text")
         from attnviz.models.pictures import picture_files

@@ -7,6 +7,7 @@ else still has them. kitty reads PNG; sixels are made by textual-image, of the e
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from base64 import b64encode
 from collections.abc import Iterator
@@ -28,7 +29,10 @@ _KITTY = ("xterm-kitty", "xterm-ghostty")
 _SIXEL = ("foot", "foot-extra", "mlterm", "contour", "WezTerm", "iTerm.app", "mintty")
 """The terminals, by TERM or TERM_PROGRAM, that have a protocol and answer what they are asked."""
 
-_ELSEWHERE = ("SSH_CONNECTION", "SSH_TTY", "TMUX", "STY", "CI")
+_ELSEWHERE = (
+    *("SSH_CONNECTION", "SSH_TTY", "TMUX", "STY", "ZELLIJ", "CI"),
+    *("NVIM", "VIM_TERMINAL", "INSIDE_EMACS"),
+)
 """The variables of a screen that is not the terminal's own: pixels may be lost on their way."""
 
 _CELL = (20, 10)
@@ -54,9 +58,11 @@ def protocol_of(console: Console) -> Protocol | None:
 def overlays(block: Block, theme: Theme, console: Console) -> Iterator[str]:
     """Yield what shows each picture of a block over its half blocks, once the block is printed.
 
-    A picture that begins above the screen keeps its half blocks, as all do without a protocol.
+    A picture that begins above the screen keeps its half blocks, as all do without a protocol or
+    on lines that the terminal wraps.
     """
-    if (protocol := protocol_of(console)) is None:
+    protocol = protocol_of(console)
+    if protocol is None or console.width > shutil.get_terminal_size().columns:
         return
     below = len(block.lines)
     for up, line in zip(range(below, 0, -1), block.lines, strict=True):

@@ -288,19 +288,20 @@ class TritonLayer(TorchLayer):
             found["maxnreg"] = tile.registers
         return found
 
-    def _fitting(self, tiles: Sequence[Tile], run: Callable[[Tile], Any]) -> Any:
+    def _fitting(self, of: Any, tiles: Sequence[Tile], run: Callable[[Tile], Any]) -> Any:
         """Return what ``run`` returns for the first tile that fits the card's memory and registers.
 
-        A tile that does not is not tried again: ptxas takes seconds to refuse one.
+        A tile that does not is not tried again: ptxas takes seconds to refuse one. of: the kernel,
+        with the compile-time constants that its registers depend on.
         """
         if self._query.dtype == torch.float32 or self._asking.shape[2] > _NARROW:
             tiles = tiles[1:] or tiles
         for tile in tiles[:-1]:
-            if (self._kind, tile) not in _too_large:
+            if (of, self._kind, tile) not in _too_large:
                 try:
                     return run(tile)
                 except _UNFIT:
-                    _too_large.add((self._kind, tile))
+                    _too_large.add((of, self._kind, tile))
         return run(tiles[-1])
 
     def _summed(
@@ -311,13 +312,14 @@ class TritonLayer(TorchLayer):
         # A tile has no more keys than a bucket.
         most = tiles[0].keys if bucket is None else 1 << bucket.bit_length() - 1
         found: Reduced = self._fitting(
+            ("rows", columns.shape[1]),
             [tile._replace(keys=min(tile.keys, most)) for tile in tiles],
             lambda tile: self._of_rows(columns, bucket, far, tile),
         )
         if equals is None:
             return found
         run = partial(self._on_equal, equals)
-        return found._replace(equal=self._fitting(self._run.equal_tiles, run))
+        return found._replace(equal=self._fitting("equal", self._run.equal_tiles, run))
 
     def _of_rows(self, columns: Columns, bucket: int | None, far: bool, tile: Tile) -> Reduced:
         heads, queries, _ = self._asking.shape

@@ -197,6 +197,7 @@ class PictureTextModel(TransformersModel):
             self.batches[numbers] = joined
             while len(self.batches) > _BATCHES:
                 self.batches.popitem(last=False)
+        self.batches.move_to_end(numbers)
         return self.batches[numbers]
 
 
@@ -219,9 +220,11 @@ by how it computes."""
 def _image_features(trunk: Any, pixel_values: Tensor, *args: Any, **named: Any) -> Any:
     """Return what a model's tower puts out, unobserved, and once for the same tensor of pixels.
 
-    A run with a head of the decoder changed reads the same pictures: its tower puts out the same.
+    A run with a head of the decoder changed reads the same pictures: its tower puts out the same,
+    as long as nobody writes other numbers into its parameters.
     """
-    way = trunk.dtype, trunk.device, torch.is_inference_mode_enabled()
+    changes = sum(own._version for own in trunk.parameters() if not own.is_inference())
+    way = trunk.dtype, trunk.device, torch.is_inference_mode_enabled(), changes
     known = _TOWERS.setdefault(pixel_values, WeakIdKeyDictionary()).setdefault(trunk, {})
     if way not in known:
         with unobserved():

@@ -23,6 +23,7 @@ from attnviz.models.work import Work, about_tokens
 from attnviz.reading import RESULT_BYTES, damaged, optional, parse_json, read_bytes
 from attnviz.records import Input, Kind, ModelInfo
 from attnviz.texts import Texts, built_in_texts, encode_texts
+from attnviz.token_layout import WHOLE, Grid
 
 _BUILT_IN = ("tiny", "mha")
 _TOKENS, _TEXTS = 6_000, 80  # about those of the probes of patterns and the built-in texts
@@ -218,6 +219,14 @@ def side_inputs(probing: Probing, side: LiveSide, truncate: bool) -> list[Input]
     return probing.inputs_of(side.texts.texts, tokens, truncate)
 
 
+def _grid(grid: Grid | None) -> str:
+    """Return a grid of patches in words, with the part of its picture if that is not the whole."""
+    if grid is None:
+        return "no patches"
+    part = "" if grid.box == WHOLE else f" of {', '.join(f'{side:.0%}' for side in grid.box)}"
+    return f"{grid.rows} x {grid.columns} patches{part}"
+
+
 def require_alike(
     first: Sequence[Input], second: Sequence[Input], kind: Kind, *, two_texts: bool
 ) -> None:
@@ -234,19 +243,21 @@ def require_alike(
                 )
             grids = [() if own.layout is None else own.layout.grids for own in (a, b)]
             if grids[0] != grids[1]:
-                ours, theirs = (f"{own.rows} x {own.columns}" for own, *_ in grids)
-                seen = f"as {ours} patches, B as {theirs}"
-                seen = seen if ours != theirs else "whole or a part, B another part"
+                ours, theirs = next(pair for pair in zip_longest(*grids) if pair[0] != pair[1])
                 raise UsageError(
-                    f"A reads picture {number} {seen}: rows can be compared only over the same "
-                    "patches of the same part"
+                    f"A and B read text or image {number} differently: {_grid(ours)} to A, "
+                    f"{_grid(theirs)} to B; rows can be compared only over the same patches of the "
+                    "same part"
                 )
             if two_texts or a.texts == b.texts:
                 continue
             pairs = enumerate(zip_longest(a.texts, b.texts))
             at, pair = next((at, pair) for at, pair in pairs if pair[0] != pair[1])
             shown = ["none" if text is None else repr(visible(text)) for text in pair]
+            differ = (
+                "tokenizers differ" if a.layout is None else "models add other tokens to images"
+            )
             raise UsageError(
-                f"the tokenizers differ: token {at} of text {number} is {shown[0]} to A and "
+                f"the {differ}: token {at} of text {number} is {shown[0]} to A and "
                 f"{shown[1]} to B; rows can be compared only over the same tokens"
             )
