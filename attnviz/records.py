@@ -212,6 +212,7 @@ class ModelInfo:
         better, or if that is not known.
     layer_types: what each layer is, as the config names it; empty if attention alone mixes tokens
         in every layer. layer_names: the module of each layer, of an ``nn.Module``; else empty.
+    decoder_shape: layers, heads and key/value heads of a second stack, a decoder; empty if none.
     """
 
     name: str
@@ -233,6 +234,7 @@ class ModelInfo:
     layer_types: tuple[str, ...] = ()
     layer_names: tuple[str, ...] = ()
     untrained: str = ""
+    decoder_shape: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if min(self.layers, self.heads, self.kv_heads, self.head_dim) < 1:
@@ -247,6 +249,13 @@ class ModelInfo:
     def is_one_layer(self) -> bool:
         """Return True for an array of one layer, whose number is not known: ``H3``, no ``L0H3``."""
         return self.is_array and self.layers == 1
+
+    def of(self, kind: Kind) -> ModelInfo:
+        """Return the facts with the sizes of the stack whose attention is of this kind."""
+        if not self.decoder_shape or kind not in ("decoder", "cross"):
+            return self
+        layers, heads, kv_heads = self.decoder_shape
+        return replace(self, layers=layers, heads=heads, kv_heads=kv_heads, layer_types=())
 
     @property
     def heads_of_layers(self) -> dict[int, int]:

@@ -21,6 +21,7 @@ from attnviz.models.third_party import third_party
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.models.whole import (
     context_length,
+    decoder_shape,
     read_shape,
     require_attention,
     require_token_ids,
@@ -144,6 +145,7 @@ def described(
         processes=processes_of(model),
         notes=(*notes, *filter(None, (placed, split_note(model))), *broken_words(broken)),
         not_finite=broken,
+        decoder_shape=decoder_shape(model.config) if "decoder" in kinds else (),
     )
     context = context_length(model.config, model)
     return TransformersModel(info, model, tokenizer, kinds, context, target)

@@ -97,6 +97,14 @@ def read_shape(config: Any, name: str) -> HeadCounts:
     return found
 
 
+def decoder_shape(config: Any) -> tuple[int, ...]:
+    """Return the layers, heads and key/value heads of a decoder; empty if they are not stated."""
+    text = text_config(config, decoder=True)
+    layers = _first(text, ("num_decoder_layers", "decoder_layers", *_LAYERS))
+    heads = _first(text, ("decoder_attention_heads", *_HEADS))
+    return () if not (layers and heads) else (layers, heads, _kv_heads(text) or heads)
+
+
 def resized(config: Any, heads: int, kv_heads: int, head_dim: int) -> Any:
     """Return a copy of a config with other numbers of heads, each as wide as before.
 

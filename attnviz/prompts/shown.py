@@ -42,8 +42,9 @@ def prompt_document(
     prompt = doc.Quote("prompt", report.text, lead=8)
     if many:
         prompt = doc.Quote("prompts", f"the first: {report.text}", lead=8)
+    shown = model if given.target is None else model.of("decoder")
     about: list[doc.Part] = [
-        doc.Facts([*model_words(model), *((fact, False) for fact in facts)]),
+        doc.Facts([*model_words(shown), *((fact, False) for fact in facts)]),
         prompt,
         *([doc.Facts([(report.source, False)], lead=8)] if report.source else []),
     ]

@@ -7,6 +7,7 @@ import pytest
 import torch
 import transformers
 
+from attnviz.draw.provenance import shape_words
 from attnviz.errors import LoadError, UsageError
 from attnviz.models.checkpoint_files import local_directory
 from attnviz.models.huggingface import load_transformers
@@ -116,6 +117,9 @@ def test_a_decoder_deeper_than_its_encoder_writes_a_target():
     model = prepared("t5", t5, None, torch.device("cpu"), seed=0)
     target = model.greedy_target(Tokens((3, 4), ("a", "b"), (False, False)), limit=5)
     assert 1 <= len(target) <= 5
+    shapes = {kind: shape_words(model.info.of(kind)) for kind in model.kinds}
+    decoder = "3 layers × 3 heads"
+    assert shapes == {"encoder": "1 layer × 3 heads", "decoder": decoder, "cross": decoder}
 
 
 @pytest.mark.parametrize("kind", ["t5", "bart"])

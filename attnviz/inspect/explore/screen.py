@@ -42,8 +42,8 @@ def heading(view: View, theme: Theme, max_width: int) -> Line:
     """Return the line with the model, the size of the text, its loss, then the text itself."""
     report = view.shown.report
     info, record = report.record.model, view.record
-    short = replace(info, name=model_name(info))
-    words: list[tuple[str, Tone | bool]] = [*named(short), (shape_words(info), False)]
+    short = replace(info.of(record.kind), name=model_name(info))
+    words: list[tuple[str, Tone | bool]] = [*named(short), (shape_words(short), False)]
     prompt = ""
     if view.step is not None:
         prompt = "prompt "

@@ -81,7 +81,7 @@ def document(report: GenerateReport) -> doc.Document:
     run, info = report.run, report.run.model
     how = [(word, False) for word in _how(run)]
     about: list[doc.Part] = [
-        doc.Facts([*model_words(info), *how]),
+        doc.Facts([*model_words(info.of(run.kind)), *how]),
         doc.Quote("prompt", run.text),
         doc.Quote("written", run.text_written, 8),
     ]

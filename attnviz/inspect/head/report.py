@@ -18,6 +18,7 @@ from attnviz.inspect.interventions.path.report import Listener, PathReport
 from attnviz.inspect.patterns.report import PatternReport, PatternScores, score_entry
 from attnviz.inspect.why.report import HeadEffect, WhyReport
 from attnviz.measures.words import joined, word_ranges
+from attnviz.prompts.naming import placed
 from attnviz.records import HeadKey, Kind, ModelInfo, Provenance, Tokens
 
 _LONGEST = 14
@@ -252,16 +253,16 @@ def _one_token(card: HeadCard) -> dict[str, Any] | None:
 
 
 def link_words(link: Firing) -> str:
-    """Return a link as a string, such as ``Tom → saw``; within one word, its two tokens."""
+    """Return a link as a string, such as ``Tom → saw``."""
     return " → ".join(link_ends(link))
 
 
 def link_ends(link: Firing) -> tuple[str, str]:
-    """Return the words of the query and of the key of a link, or their tokens within one word."""
+    """Return the words of query and key of a link, with their indices if they are the same word."""
     ends = (link.queries, link.query), (link.keys, link.key)
     query, key = (word_at(*end) for end in ends)
     if query == key:
-        query, key = (cut(token_label(tokens.texts[at]), _LONGEST) for tokens, at in ends)
+        query, key = (placed(*end, quotes=False) for end in ends)
     return query, key
 
 

@@ -24,11 +24,9 @@ from attnviz.draw.provenance import (
 )
 from attnviz.engine.patching import SITES
 from attnviz.inspect.head.report import (
-    Firing,
     HeadCard,
     Hurt,
     around,
-    link_ends,
     link_words,
     word_at,
 )
@@ -54,6 +52,7 @@ from attnviz.measures.labels import label_of
 from attnviz.measures.registry import label_named
 from attnviz.measures.sinks import SINK_WEIGHT
 from attnviz.measures.telling import LEAST, LIGHT, told
+from attnviz.measures.words import words_of_tokens
 from attnviz.prompts.naming import logits, next_word, placed, quoted, quoted_word
 from attnviz.records import SINKS, HeadLabel, HeadsRecord
 
@@ -101,7 +100,7 @@ def document(card: HeadCard) -> doc.Document:
         sizes.append((card.source or counted(card.ablation.text_count, "text"), False))
         sizes.append((counted(card.ablation.token_count, "token"), False))
     kind = [] if card.kind == "self" else [(f"{card.kind} attention", False)]
-    facts = doc.Facts([*model_words(card.model), *kind, *sizes])
+    facts = doc.Facts([*model_words(card.model.of(card.kind)), *kind, *sizes])
     return doc.Document(
         name=f"head {shown}",
         title=f"Head {shown}",
@@ -213,9 +212,9 @@ def _attends(card: HeadCard, label: HeadLabel) -> str:
     rest = f"; {share(sink)} of its attention is on the sink" if sink >= SINK_WEIGHT else ""
     diffuse = f"is diffuse here ({share(label.score)}; 1 = uniform)" * (label.name == "spread")
     for link in strongest_links(shown, 1):
-        ends = shown.record.queries, shown.record.keys
-        query, key = link_ends(Firing(0, *ends, link.query, link.key, link.weight))
-        pair, weight = f"“{query}” → “{key}”", share(link.weight)
+        ends = (shown.record.queries, link.query), (shown.record.keys, link.key)
+        query, key = (quoted_word(words, words_of_tokens(words)[at]) for words, at in ends)
+        pair, weight = f"{query} → {key}", share(link.weight)
         if diffuse:
             most = f"; its strongest link is {pair} ({weight})" * (link.weight >= LEAST)
             return f"{diffuse}{most}."

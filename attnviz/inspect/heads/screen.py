@@ -93,7 +93,7 @@ def _heading(report: HeadsReport, shared: Sequence[str]) -> doc.Words:
     run, info = report.first, report.first.record.model
     changed, left_out = _differs(run)
     words = [*[info.untrained] * bool(info.untrained), *changed, *places_words(info)]
-    words += [] if info.is_one_layer else [shape_words(info)]
+    words += [] if info.is_one_layer else [shape_words(info.of(run.record.kind))]
     words += [*shared, *left_out]
     if report.of_texts:
         lengths = sorted(len(each.record.queries) for each in report.reports)
@@ -124,7 +124,7 @@ def _hints(report: HeadsReport) -> list[str]:
 
 
 def _provenance(report: HeadsReport, shared: Sequence[str], names: Names) -> list[doc.Part]:
-    run, info = report.first, report.first.record.model
+    run, info = report.first, report.first.record.model.of(report.first.record.kind)
     sizes = [size_words(each.record) for each in report.reports]
     alike = len(set(sizes)) == 1
     seed = [] if info.seed is None else [f"seed {info.seed}"]

@@ -88,7 +88,7 @@ def document(report: RolloutReport) -> doc.Document:
     words += [] if report.sampled is None else [f"{len(report.sampled)} of them followed"]
     words += [f"seed {info.seed}"] if info.seed is not None else []
     about: list[doc.Part] = [
-        doc.Facts([*model_words(info), *((word, False) for word in words)]),
+        doc.Facts([*model_words(info.of(report.kind)), *((word, False) for word in words)]),
         doc.Quote("text", text),
         *([] if target is None else [doc.Quote("target", target)]),
     ]

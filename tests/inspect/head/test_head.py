@@ -11,6 +11,8 @@ from attnviz.draw.terminal import first_screen
 from attnviz.draw.theme import Theme
 from attnviz.engine.attribution.one_token import one_token_writes
 from attnviz.inspect.head import head as module
+from attnviz.inspect.head.report import Firing, link_words
+from attnviz.records import Tokens
 
 from ..classifiers import save_classifier
 
@@ -158,6 +160,12 @@ def test_the_finding_is_about_this_head(redrawn):
     shown = redrawn("head", "L1H2", "--no-full").lines
     assert shown[1].startswith("L1H2: induction .87 (chance .02, 95% .85–.90, 9 texts). Without it")
     assert "has no label" in redrawn("head", "L3H2", "--no-full").lines[1]
+
+
+def test_a_link_between_two_copies_of_a_word_names_no_pieces():
+    pieces = Tokens(tuple(range(5)), ("Fat", "oum", " and", " Fat", "oum"), (False,) * 5)
+    link = Firing(0, pieces, pieces, query=4, key=0, weight=1.0)
+    assert link_words(link) == "Fatoum (3) → Fatoum (0)"
 
 
 def test_random_weights_claim_nothing(run):

@@ -406,7 +406,7 @@ def _about(report: PatchReport) -> list[Part]:
     patches = counted(len(report.effects), _unit(report))
     done = [_patched(report), patches, _METHODS[report.method]]
     return [
-        Facts([*model_words(report.model), *((fact, False) for fact in facts)]),
+        Facts([*model_words(report.model.of(report.kind)), *((fact, False) for fact in facts)]),
         Facts([(fact, False) for fact in done]),
     ]
 
