@@ -23,7 +23,7 @@ from attnviz.models import checkpoint_files as files
 from attnviz.models.adapters import LoraAdapter, with_base
 from attnviz.models.model import broken_words, stated_revision, trained_tokens
 from attnviz.models.numpy_tokenizer import OpenedTokenizer, open_tokenizer
-from attnviz.models.operations import ModelSizes
+from attnviz.models.operations import ModelSizes, sizes_of_stack
 from attnviz.models.stack_model import StackModel
 from attnviz.models.stored_tensors import StoredTensors
 from attnviz.models.threads import allowed_processors, workers
@@ -132,7 +132,7 @@ def _opened(
     stored = StoredTensors([directory / file for file in weights], fields)
     types = stored.types([part.name for part in read.parts.values()])
     roles = {part.name: role for role, part in reversed(list(read.parts.items()))}
-    sizes = sizes_of(
+    sizes = sizes_of_stack(
         read.shape, {role: shapes[name] for name, role in roles.items()}, read.predicts
     )
     if work is not None:

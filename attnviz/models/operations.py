@@ -123,7 +123,9 @@ def sizes_of(model: Model) -> ModelSizes:
     )
 
 
-def sizes_of(shape: StackShape, roles: Mapping[str, tuple[int, ...]], predicts: bool) -> ModelSizes:
+def sizes_of_stack(
+    shape: StackShape, roles: Mapping[str, tuple[int, ...]], predicts: bool
+) -> ModelSizes:
     """Return a model's sizes from its tensors' shapes by role; ``predicts``: it has logits."""
     inside = sum(math.prod(size) for role, size in roles.items() if role.startswith("layers."))
     (width,) = roles["layers.0.attention_norm.weight"]

@@ -36,7 +36,7 @@ from attnviz.models.model import (
     model_repr,
     text_notes,
 )
-from attnviz.models.operations import ModelSizes
+from attnviz.models.operations import ModelSizes, sizes_of_stack
 from attnviz.models.pieces import check_limit, placed_tokens, special_ids, token_texts, tokens_of
 from attnviz.models.third_party import tokenizing
 from attnviz.records import NO_PREDICTIONS, Kind, ModelInfo, Tokens
@@ -86,7 +86,7 @@ class StackModel:
         """Return the sizes that the model's operations are counted from."""
         if self._sizes is not None:
             return self._sizes
-        return sizes_of(self.stack.shape, self.stack.tensors.shapes, self.has_head)
+        return sizes_of_stack(self.stack.shape, self.stack.tensors.shapes, self.has_head)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:

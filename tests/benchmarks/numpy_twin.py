@@ -28,7 +28,7 @@ def numpy_twin(model):
         backend="numpy",
     )
     roles = {part.name: role for role, part in reversed(list(read.parts.items()))}
-    sizes = sizes_of(
+    sizes = sizes_of_stack(
         shape, {role: shapes[name] for name, role in roles.items()}, read.predicts
     )
     stack = NumpyStack(shape, by_role(arrays, read.parts))
