@@ -63,7 +63,7 @@ def test_two_vision_language_models_are_compared_over_a_prompt():
 def test_pictures_whose_patches_do_not_match_are_refused(sides):
     small = handed_pictures(sides[0], processor())
     large = handed_pictures(build("Dinov2Model", image_size=40), processor(40, 40))
-    with pytest.raises(UsageError, match="4 x 4 patches, B as 5 x 5"):
+    with pytest.raises(UsageError, match="4 x 4 patches to A, 5 x 5"):
         attnviz.diff(small, large, image=PICTURES[0])
 
 
