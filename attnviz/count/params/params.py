@@ -110,7 +110,7 @@ def _check(models: Sequence[NamedModel], request: ParamsRequest, options: Sequen
             f"{option} describes a shape, and {models[0].name!r} has its own: give one of the two"
         )
     if request.revision is not None and not models and not options:
-        raise UsageError("--revision is for models of the hub: a shape has none")
+        raise UsageError("--revision is for models on the Hub: a shape has none")
 
 
 def _compared(

@@ -139,7 +139,7 @@ def both_sides(
         if given := [*condition, *(["text"] if texts_b is not None else [])]:
             raise UsageError(f"a saved result is compared as it stands: leave out --{given[0]}-b")
         if pictures is not None:
-            raise UsageError("a saved result has scores of texts: no picture is read beside it")
+            raise UsageError("a saved result has scores of texts: no image is read beside it")
         if request.match:
             raise UsageError("--match pairs heads by their maps, which a saved result has none of")
     texts_b = texts if texts_b is None else texts_b
@@ -238,7 +238,7 @@ def require_alike(
                 seen = f"as {ours} patches, B as {theirs}"
                 seen = seen if ours != theirs else "whole or a part, B another part"
                 raise UsageError(
-                    f"A reads picture {number} {seen}: rows can be compared only over the same "
+                    f"A reads image {number} {seen}: rows can be compared only over the same "
                     "patches of the same part"
                 )
             if two_texts or a.texts == b.texts:
