@@ -140,7 +140,7 @@ def test_what_a_result_shows_and_saves(run, tmp_path):
     found = attnviz.rollout("tiny", text=TEXT)
     assert isinstance(found, attnviz.Report)
     assert repr(found) == f"<attnviz.rollout: {found.finding}>"
-    assert "The last word" in found.finding
+    assert "the last word" in found.finding
     assert found.document().finding == found.finding
     assert found._repr_html_().startswith("<iframe")
     assert "height: 500px" in found.framed(height=500)._repr_html_()
@@ -173,7 +173,7 @@ def test_what_a_result_shows_and_saves(run, tmp_path):
         (lambda: attnviz.ablate(top="3"), UsageError, "top takes int, got '3'"),
         (lambda: attnviz.ablate(texts=[]), UsageError, "expected at least one text"),
         (lambda: attnviz.ablate(texts=["a b", 3]), UsageError, "expected texts"),
-        (lambda: attnviz.prune(fraction=3), UsageError, "--fraction 3 is no share"),
+        (lambda: attnviz.prune(fraction=3), UsageError, "--fraction 3 is not a share"),
         (lambda: attnviz.rollout("tiny", text="-"), UsageError, "got '-'"),
         (lambda: attnviz.rollout("tiny", TEXT, tokenizer=TEXT), UsageError, "got a text"),
         (

@@ -87,7 +87,7 @@ def test_bad_files(tmp_path):
     frames[0].save(moving, save_all=True, append_images=frames[1:])
     for path, error, words in (
         (tmp_path / "none.png", LoadError, "no file"),
-        (tmp_path, LoadError, "is no file"),
+        (tmp_path, LoadError, "is not a file"),
         (text, LoadError, "not an image that Pillow knows"),
         (half, LoadError, "cannot be read"),
         (moving, UsageError, "2 frames"),
