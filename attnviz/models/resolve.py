@@ -299,7 +299,7 @@ def refuse_ignored(model: str, options: LoadOptions, shape: Iterable[str]) -> No
     dtypes = ("float32",) if model == "mha" else ("float32", "float64")
     if options.dtype not in ("auto", *dtypes):
         raise UsageError(
-            f"{model!r} computes in {' or '.join(dtypes)}, got {options.dtype}: choose another "
+            f"{model!r} supports only {' and '.join(dtypes)}, got {options.dtype}: choose another "
             "dtype"
         )
 

@@ -38,7 +38,7 @@ def test_what_is_no_sound(tmp_path, monkeypatch):
     for name, error, words in (
         ("missing.wav", LoadError, "is missing"),
         (".", LoadError, "is no file"),
-        ("text.wav", LoadError, r"is no .wav file .* pip install 'attnviz\[audio\]'"),
+        ("text.wav", LoadError, r"is not a .wav file .* pip install 'attnviz\[audio\]'"),
         ("empty.wav", LoadError, "pip install"),
         ("none.wav", UsageError, "has no samples"),
         ("silent.wav", UsageError, "is silent"),

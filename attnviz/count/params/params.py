@@ -164,7 +164,7 @@ def _spec_of(model: NamedModel, request: ParamsRequest) -> FoundSpec:
             shapes_first=model.shapes_first,
         )
     if request.revision is not None and named.revision is None:
-        raise UsageError(f"--revision is for models of the hub: {model.name!r} has none")
+        raise UsageError(f"--revision is for models on the Hub: {model.name!r} has none")
     if named.spec is not None or named.made is not None:
         return named
     from attnviz.count.params.meta_count import count_on_meta  # imports torch and transformers

@@ -127,7 +127,7 @@ def test_the_command_saves_the_list(folder, run, monkeypatch):
         ("a.csv", "clip,word,start,end\na,b,x,1\n", "line 2 has no seconds"),
         ("a.tsv", "clip\tword\tstart\tend\na\tb\t2\t1\n", "expected a word, and an end after"),
         ("a.json", "[]", "has no words"),
-        ("a.txt", "clip word", "is no table"),
+        ("a.txt", "clip word", "is not a table"),
     ],
 )
 def test_tables_that_are_none(tmp_path, name, content, words):

@@ -44,7 +44,7 @@ def test_parts_of_the_sound_are_the_rows_of_the_encoder(opened):
     (head,) = report.heads
     np.testing.assert_allclose(head.rows, whole[:40, :40], atol=1e-6)
     assert report.words[:2] == ("0.00", "0.02")
-    assert "lies behind the sound" in report.finding
+    assert "after the end of the sound" in report.finding
 
 
 def test_words_of_several_tokens_have_one_row():
