@@ -273,7 +273,7 @@ def _hub(name: str, split: str) -> Callable[[], Iterator[Any]]:
     try:
         from datasets import load_dataset
     except ImportError as error:
-        raise LoadError(f"there is no file {name}, and a data set {_INSTALL}") from error
+        raise LoadError(f"there is no file {name}, and a dataset {_INSTALL}") from error
 
     @contextmanager
     def in_one_line() -> Iterator[None]:
@@ -281,7 +281,7 @@ def _hub(name: str, split: str) -> Callable[[], Iterator[Any]]:
             yield
         except Exception as error:  # the library has no common class for what can go wrong
             why = " ".join(str(error).split())[:200]
-            raise LoadError(f"cannot read the data set {name}, split {split}: {why}") from error
+            raise LoadError(f"cannot read the dataset {name}, split {split}: {why}") from error
 
     def rows() -> Iterator[Any]:
         with in_one_line():

@@ -206,7 +206,7 @@ def _single(name: str, value: Any, kind: Any, rules: Mapping[str, Any]) -> Any:
 class Truncation(Options):
     """The option on texts that are longer than the model's context."""
 
-    truncate: bool = flag("Cut texts that are longer than the model's context.")
+    truncate: bool = flag("Truncate texts that are longer than the model's context.")
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,7 @@ class AttentionKind(Options):
 
     kind: Literal["self", "encoder", "decoder", "cross"] | None = option(
         "KIND",
-        "Which attention of an encoder–decoder: encoder (default), decoder or cross.",
+        "Which attention in an encoder–decoder: encoder (default), decoder or cross.",
         brief="For an encoder–decoder: encoder, decoder or cross.",
     )
 
@@ -248,11 +248,11 @@ class HeadChoice(Options):
     layer: str | None = option("LAYERS", "Layers: 2, 0-3 or 0,5; -1 is the last.", short="-l")
     head: tuple[str, ...] = option(
         "HEADS",
-        "Heads: L2H5, 3 (of every layer), 2.5, 2.*, 0-3.1,4, -1, or a label such as induction; may "
+        "Heads: L2H5, 3 (in every layer), 2.5, 2.*, 0-3.1,4, -1, or a label such as induction; may "
         "be repeated.",
         (),
         short="-H",
-        brief="Heads: L2H5, 3 (of every layer), 2.*, induction.",
+        brief="Heads: L2H5, 3 (in every layer), 2.*, induction.",
     )
 
     def __post_init__(self) -> None:
@@ -407,11 +407,11 @@ class ManyTexts(TextColumn, Sharding, panel="Many texts"):
     texts: str | None = option(
         "FILE|NAME",
         "A corpus of any size: one text per line; CSV, TSV, JSON or Parquet with a column named "
-        "text; or a data set on the hub, OWNER/NAME[:SPLIT[:COLUMN]]; - reads standard input.",
-        brief="A corpus: lines, CSV, TSV, JSON, Parquet or a data set.",
+        "text; or a dataset on the Hub, OWNER/NAME[:SPLIT[:COLUMN]]; - reads standard input.",
+        brief="A corpus: lines, CSV, TSV, JSON, Parquet or a dataset.",
     )
     resume: Path | None = option(
-        "FILE", "Save results there, and continue where an earlier run stopped; see attnviz merge."
+        "FILE", "Save results to FILE, and resume where an earlier run left off; see attnviz merge."
     )
 
     def __post_init__(self) -> None:
@@ -429,7 +429,7 @@ class OwnShape(Options, panel="The library's own attention (--model mha)"):
     heads: int | None = option("H", "Number of query heads (default: 8).")
     kv_heads: int | None = option("K", "Number of key/value heads (default: one per query head).")
     causal: bool | None = option(
-        "", "Hide later words with a causal mask (default: no).", name="--causal/--no-causal"
+        "", "Mask later tokens (causal mask; default: no).", name="--causal/--no-causal"
     )
 
     @property

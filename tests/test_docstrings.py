@@ -11,8 +11,8 @@ _VERBS = """
     Follow Forget Generate Give Grow Hand Hide Hold Hook Ignore Import Join Keep Knock Learn
     Leave Let Load Lock Make Mark Measure Observe Open Pad Pass Patch Prepare Print Put Query
     Raise Rank Read Rebuild Record Refuse Remove Repeat Replace Rescale Reshape Restore Return
-    Rotate Run Save Say Score See Set Show Spell Split Start Stop Store Sum Take Tell Test
-    Tokenise Tokenize Track Train Try Use Watch Write Yield
+    Rotate Run Save Say Score See Set Show Spell Split Start Stop Store Sum Summarise
+    Take Tell Test Tokenise Tokenize Track Train Try Use Watch Write Yield
 """
 VERBS = frozenset(_VERBS.split())
 """All that are used; a new one is added here."""

@@ -205,7 +205,7 @@ def heads(
         prompted, prompt = picture_text_request(request, generate), picture_prompt(text, image)
         return picture_text(open_picture_texts(model, processor), prompt, prompted)
     if generate is not None:
-        raise UsageError("generate is for a text with pictures: give text and image")
+        raise UsageError("generate is for a text with images: give text and image")
     if image is not None:
         from attnviz.inspect.picture.picture import picture
         from attnviz.inspect.picture.request import picture_request
@@ -225,9 +225,9 @@ def heads(
             return question.heads(hearing, audio, asked, lambda changes: hearing)
         return speech(hearing, hearing.hear(audio), speech_request(request, given, transcript))
     if transcript is not None:
-        raise UsageError("transcript holds the words of a sound: add audio=")
+        raise UsageError("transcript holds the words of the audio: add audio=")
     if processor is not None or at is not None:
-        raise UsageError("processor and at are for pictures: add image=, or leave them out")
+        raise UsageError("processor and at are for images: add image=, or leave them out")
     read: str | Texts
     several = None if text is None or isinstance(text, str) else texts_of(text)
     if text is None or isinstance(text, str):

@@ -20,7 +20,7 @@ GROUPS = {
         "report": "Report on a model.",
         "atlas": "See what heads fire on.",
         "rollout": "Follow attention through all layers, back to the input.",
-        "explore": "Explore a model live: move, ablate, edit the text, generate.",
+        "explore": "Explore a model live: navigate, ablate, edit, generate.",
         "generate": "Generate and watch heads.",
     },
     "Measure": {
@@ -30,7 +30,7 @@ GROUPS = {
         "patterns": "Score every head and label what it does, against chance.",
         "patch": "Patch between prompts: which heads carry the difference?",
         "ablate": "Ablate each head and measure how much the loss rises.",
-        "path": "Find a head's readers.",
+        "path": "Which heads read a head?",
         "prune": "Remove unimportant heads.",
         "retrieve": "Find retrieval heads.",
         "align": "Find alignment heads.",
@@ -182,6 +182,6 @@ def _attnviz(
         ),
     ] = False,
 ) -> None:
-    """See where each attention head looks, test whether it matters, count its cost."""
+    """See where each attention head looks, test whether it matters, compute its cost."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())

@@ -197,7 +197,7 @@ def _cut(quoted: re.Match[str]) -> str:
 def _usage(error: typer.TyperException) -> int:
     """Print typer's message on a wrong command line, with a pointer to ``--help``; return 2."""
     message = getattr(error, "format_message", error.__str__)().replace("Value error, ", "")
-    if "unexpected extra argument" in message:
+    if "extra argument" in message and not any(" " in a and a in message for a in sys.argv):
         message += f" (put the {_unquoted(error, message)} in quotes)"
     named = [word for word in sys.argv[1:2] if word in COMMANDS]
     if named == ["head"] and "No such option: --head" in message:

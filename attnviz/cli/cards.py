@@ -41,7 +41,7 @@ class _Which(Options):
 
 @dataclass(frozen=True)
 class _OnPicture(shared.OnePicture):
-    token: str | None = option("ROW,COLUMN", "The query: this patch of the picture, CLS or mean.")
+    token: str | None = option("ROW,COLUMN", "The query: this patch of the image, CLS or mean.")
 
 
 @command(HEAD, "--texts --file --top --kind")
@@ -73,7 +73,7 @@ def head(
         from attnviz.inspect.picture.request import PictureOptions
 
         if picture.image is None:
-            raise UsageError("--token names a patch of a picture: add --image FILE")
+            raise UsageError("--token names a patch of an image: add --image FILE")
         unused = [name for name in view.given() if name != "--index-base"]
         path = picture.path(texts, view, unused)
         asked = HeadsRequest(head=(which.head,), token=picture.token, index_base=view.index_base)
@@ -112,7 +112,7 @@ class _Named(TextColumn, shared.ModelArgument):
 def report(
     named: _Named, request: ReportRequest, model: shared.ShapedModel, output: shared.Output
 ) -> None:
-    """Sum up a model: what its heads do, which ones matter, and cards for a few."""
+    """Summarise a model: what its heads do and which ones matter, with cards for a few."""
     from attnviz.inspect.report import report as question
     from attnviz.texts import read_text, read_texts
 

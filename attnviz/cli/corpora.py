@@ -119,7 +119,7 @@ attnviz align --pairs gold.tsv --model t5-small --prefix "translate English to G
 def align(
     given: AlignOptions, request: AlignRequest, model: shared.LoadedModel, output: shared.Output
 ) -> None:
-    """Find the cross-attention heads that align words with a sound or a translation."""
+    """Find the cross-attention heads that align words with audio or a translation."""
     outlet = Outlet.open(output, model)
     from attnviz.inspect.align import align as question
 

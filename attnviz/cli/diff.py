@@ -29,7 +29,7 @@ attnviz patterns --model ./model --save base.json && attnviz diff base.json ./tu
 class _Sides(Options):
     a: str = argument(
         "A",
-        "A model as --model takes it, or a result saved by patterns as .json.",
+        "Anything --model accepts, or a result saved by patterns as .json.",
         ...,
         brief="A model, or a result saved as .json.",
     )
@@ -37,14 +37,14 @@ class _Sides(Options):
 
 
 @dataclass(frozen=True)
-class _Texts(TextColumn, panel="What is compared"):
+class _Texts(TextColumn, panel="What to compare"):
     texts: Path | None = option(
         "FILE",
         "Texts: one per line, or CSV, TSV or JSON with a column named text (default: 10 built-in "
         "texts).",
         brief="Texts: one per line, CSV, TSV or JSON.",
     )
-    text: str | None = option("TEXT", "A single text: no intervals, only an anecdote.", words=True)
+    text: str | None = option("TEXT", "A single text: no intervals, anecdotal only.", words=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -53,24 +53,24 @@ class _Texts(TextColumn, panel="What is compared"):
 
 
 @dataclass(frozen=True)
-class _Pictures(shared.SomePictures, panel="What is compared"):
+class _Pictures(shared.SomePictures, panel="What to compare"):
     """The options on the pictures that both compared models look at."""
 
-    images: str | None = option("DIR", "Compare vision models over these pictures.")
+    images: str | None = option("DIR", "Compare vision models on these images.")
 
     def read(self, texts: _Texts, texts_b: Options) -> Texts:
         """Return the pictures in place of texts, or the one text with them."""
         self.refuse(texts)
         text = texts.text
         if given := [*texts_b.given()]:
-            raise UsageError(f"{given[0]} is for texts: leave it out next to pictures")
+            raise UsageError(f"{given[0]} is for texts: leave it out next to images")
         if self.images is None:
             from attnviz.texts import read_text, with_pictures
 
             prompt = None if text is None else read_text(text, None, "diff")
             return with_pictures(prompt, [*self.image])
         if self.image or text is not None:
-            raise UsageError("--images gives all pictures: leave out --image and --text")
+            raise UsageError("--images gives all images: leave out --image and --text")
         from attnviz.models.pictures import picture_files
         from attnviz.texts import Texts
 
@@ -78,7 +78,7 @@ class _Pictures(shared.SomePictures, panel="What is compared"):
 
 
 @dataclass(frozen=True)
-class _TextsOfB(Options, panel="B under another condition"):
+class _TextsOfB(Options, panel="B under different settings"):
     text_b: str | None = option(
         "TEXT", "What B reads instead of --text, with as many tokens.", words=True
     )

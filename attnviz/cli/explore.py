@@ -73,7 +73,7 @@ def explore(
     loading: shared.Loading,
     screen: _Screen,
 ) -> None:
-    """Explore a model live: move, ablate, edit the text, generate."""
+    """Explore a model live: navigate, ablate, edit the text, generate."""
     groups: tuple[Options, ...] = (kinds, truncation, known, regions, model, own, loading, screen)
     typed = tuple(word for group in groups for word in group.typed())
     _require_terminal(opened, (*shown.typed(), *typed, *counted.typed()))

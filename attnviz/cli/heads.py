@@ -82,7 +82,7 @@ def heads(
     model: shared.ShapedModel,
     output: HeadsOutput,
 ) -> None:
-    """Show where each attention head attends in a text, a picture or a sound."""
+    """Show where each attention head attends in text, images or audio."""
     from attnviz.inspect.heads import heads as question
     from attnviz.inspect.heads.report import LongHeads
     from attnviz.progress import UNWATCHED
@@ -95,13 +95,13 @@ def heads(
         return
     if pictures.tower:  # it reads no text
         if not pictures.image or pictures.generate is not None:
-            raise UsageError("--tower is the part that reads pictures: give --image FILE alone")
+            raise UsageError("--tower is the part that reads images: give --image FILE alone")
         text = replace(text, text=None, file=None)
     if pictures.image and text.is_given:
         _show_prompt(text, request, pictures, model, output)
         return
     if pictures.generate is not None:
-        raise UsageError("--generate is for a text with pictures: give a TEXT and --image FILE")
+        raise UsageError("--generate is for a text with images: give a TEXT and --image FILE")
     if pictures.image or pictures.at is not None:
         show_picture(text, request, pictures, model, output)
         return
@@ -170,7 +170,7 @@ def show_picture(
     asked = picture_request(request, [*text.given()], at)
     if len(pictures.image) != 1:
         given = len(pictures.image) or "no"
-        raise UsageError(f"a vision model looks at one picture, got {given} of --image")
+        raise UsageError(f"a vision model looks at one image, got {given} of --image")
     from attnviz.inspect.picture.picture import picture
     from attnviz.models.pictures import read_picture
     from attnviz.models.vision import PictureModel
@@ -198,7 +198,7 @@ def _show_prompt(
 
     asked = picture_text_request(request, pictures.generate)
     if pictures.at is not None or text.texts is not None:
-        raise UsageError(f"{'--texts' if text.texts else '--at'} is not for a text with pictures")
+        raise UsageError(f"{'--texts' if text.texts else '--at'} is not for a text with images")
     from attnviz.inspect.picture_text.picture_text import picture_text
     from attnviz.models.picture_texts import PictureTextModel
     from attnviz.models.pictures import picture_prompt
@@ -225,7 +225,7 @@ def _show_sound(
     from attnviz.inspect.speech.request import speech_request
 
     if sound.audio is None:
-        raise UsageError("--text is the transcript of a sound: add --audio FILE")
+        raise UsageError("--text is the transcript of the audio: add --audio FILE")
     words = request.kind == "decoder"
     asked = None if words else speech_request(request, [*text.given()], sound.transcript)
     from attnviz.inspect.heads import heads as question

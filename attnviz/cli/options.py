@@ -118,7 +118,7 @@ class Text(Options):
 class OnePicture(Options):
     """The option that gives a picture in place of a text."""
 
-    image: str | None = option("FILE", "Read this picture (PNG, JPEG, WebP) instead of a text.")
+    image: str | None = option("FILE", "Image to read (PNG, JPEG, WebP) instead of a text.")
 
     def path(self, text: Text, request: Options, of_texts: Collection[str] = ("--chat",)) -> str:
         """Return the path of the picture; UsageError for an option that only texts have.
@@ -140,7 +140,7 @@ class SomePictures(Options):
     """The option that gives pictures, in place of texts or with one."""
 
     image: tuple[str, ...] = option(
-        "FILE", "Read this picture (PNG, JPEG, WebP), with or without a text; may be repeated.", ()
+        "FILE", "Image to read (PNG, JPEG, WebP), with or without a text; may be repeated.", ()
     )
 
     def refuse(self, *requests: Options) -> None:
@@ -185,9 +185,9 @@ class ModelName(Options, panel="Model"):
 
     named: str | None = option(
         "NAME",
-        "tiny (bundled, default), mha (the library's own attention, random weights), a "
-        "directory, a Hugging Face id, or a named shape such as configs/gpt2 (random weights); "
-        "attnviz use sets another default.",
+        "tiny (bundled, default), mha (the library's own attention, random weights), a directory, "
+        "a Hugging Face id, or a preset such as configs/gpt2 (random weights); attnviz use sets "
+        "another default.",
         name="--model",
         short="-m",
         autocompletion=complete_model,
@@ -226,7 +226,7 @@ class ModelArgument(Options):
 class Device(Options, panel="Loading"):
     """The options on the device and the number of threads."""
 
-    device: str = option("DEVICE", "Where to compute: cpu, cuda, cuda:1, mps or auto (all).", "cpu")
+    device: str = option("DEVICE", "Device: cpu, cuda, cuda:1, mps or auto (all).", "cpu")
     threads: int | None = option(
         "N", "CPU threads, at most one per core (default: depends on the size of the model).", min=1
     )
@@ -238,16 +238,16 @@ class Loading(Device):
 
     dtype: Literal["auto", "float32", "float16", "bfloat16", "float64"] = option(
         "DTYPE",
-        "Compute in auto (the checkpoint's own), float32, float16, bfloat16 or float64.",
+        "Dtype to compute in: auto (the checkpoint's own), float32, float16, bfloat16 or float64.",
         "auto",
         brief="auto, float32, float16, bfloat16 or float64.",
     )
     backend: Literal["auto", "numpy", "torch"] = option(
         "BACKEND",
-        "What runs a checkpoint: auto (NumPy where it is faster), numpy or torch.",
+        "Backend: auto (NumPy where it is faster), numpy or torch.",
         "auto",
     )
-    revision: str | None = option("REVISION", "Branch, tag or commit on the hub.")
+    revision: str | None = option("REVISION", "Branch, tag or commit on the Hub.")
     offline: bool = flag("Use directories and the cache only, never the network.")
     trust_remote_code: bool = flag("Run Python code that comes with the model.")
     allow_pickle: bool = flag("Read weights from pickles, which can run code.")
@@ -255,7 +255,7 @@ class Loading(Device):
         "SIZE", "With --device auto: memory for weights on each device and in RAM, such as 20GB."
     )
     offload: str | None = option(
-        "DIR", "With --device auto: where to put weights that fit nowhere (default: their files)."
+        "DIR", "With --device auto: directory for weights that do not fit (default: their files)."
     )
     tp: bool = flag("Split each layer across the processes of torchrun (tensor parallelism).")
 
@@ -329,7 +329,7 @@ class Output(Options, panel="Output"):
         if self.json and self.brief:
             raise UsageError("expected --json or --brief, not both")
         if self.slide and not any(path.suffix in (".png", ".svg", ".pdf") for path in self.save):
-            raise UsageError("--slide is how a picture is saved: add --save FILE.png, .svg or .pdf")
+            raise UsageError("--slide is how an image is saved: add --save FILE.png, .svg or .pdf")
 
     @property
     def colours(self) -> str:

@@ -24,12 +24,12 @@ attnviz params gpt2 bert-base llama-2-7b --save models.md
 class _Models(Options):
     names: tuple[str, ...] = argument(
         "MODEL",
-        "A named shape such as llama-2-7b, a directory with a config.json, a GGUF file, or a "
-        "Hugging Face id; several are shown side by side.",
+        "A preset such as llama-2-7b, a directory with a config.json, a GGUF file, or a Hugging "
+        "Face id; several are shown side by side.",
         (),
         autocompletion=complete_shape,
         show_default=False,
-        brief="A named shape, directory, GGUF or Hugging Face id.",
+        brief="A preset, directory, GGUF or Hugging Face id.",
     )
     models: tuple[str, ...] = option(
         "NAME",

@@ -36,7 +36,7 @@ class _Request(PatternsRequest):
 
 @dataclass(frozen=True)
 class _Pictures(Options):
-    images: str | None = option("DIR", "Label the heads of a vision model on these pictures.")
+    images: str | None = option("DIR", "Label the heads of a vision model on these images.")
 
 
 @command(EXAMPLES, "--watch --probe --control --top", draws="weights, random tokens, control")
@@ -95,4 +95,4 @@ def _over_pictures(
     paths = picture_files(directory)
     opened = outlet.load_model(Work(reads="picture"))
     assert isinstance(opened, PictureModel)
-    outlet.run("reading pictures", pictures, opened, paths, request.index_base)
+    outlet.run("reading images", pictures, opened, paths, request.index_base)

@@ -34,8 +34,8 @@ class _VerifyText(shared.Text):
 class _Examined(Options, panel="Model"):
     model: str | None = option(
         "NAME",
-        "Check this model: tiny (bundled), a directory, a Hugging Face id, or a named shape such "
-        "as configs/gpt2 (random weights).",
+        "Check this model: tiny (bundled), a directory, a Hugging Face id, or a preset such as "
+        "configs/gpt2 (random weights).",
         short="-m",
         autocompletion=shared.complete_model,
         brief="Check this model: tiny, a directory or a Hugging Face id.",
@@ -103,8 +103,8 @@ class _ScalingText(shared.Text):
 @dataclass(frozen=True)
 class _FromModel(shared.ModelName, panel="A model's queries and keys"):
     from_model: bool = flag(
-        "Take a model's queries and keys over a text, not random ones.",
-        brief="Take a model's queries and keys over a text.",
+        "Use a model's queries and keys on a text instead of random ones.",
+        brief="Use a model's queries and keys on a text.",
     )
 
 

@@ -44,7 +44,7 @@ _LINE = (255, 255, 255)
 _OUTLINED, _OUTSIDE = 3, 0.55
 """The columns of a patch from which a line fits around some; else what is outside is darker."""
 
-_LEFT_OUT = "the picture itself is left out: it needs 256 colours and block characters"
+_LEFT_OUT = "the image itself is left out: it needs 256 colours and block characters"
 
 _CUBE = np.array([0, 95, 135, 175, 215, 255])
 """The parts of red, green and blue in colours 16 to 231 of a terminal of 256 colours."""

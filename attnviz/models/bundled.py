@@ -31,7 +31,7 @@ class Bundled(StackModel):
     def __init__(self, dtype: str = "float32", *, seed: int | None = None) -> None:
         if dtype not in ("float32", "float64"):
             raise UsageError(
-                f"the bundled model computes in float32 or float64, got {dtype}; choose one of them"
+                f"the bundled model supports float32 and float64, got {dtype}: choose one of them"
             )
         self.checkpoint = checkpoint = open_checkpoint(_DIRECTORY)
         config = checkpoint.config

@@ -374,9 +374,9 @@ def _require_input(name: str, model_class: Any, main_input: str) -> None:
     """Raise UnsupportedError if a model's class does not take an input, a text or a picture."""
     takes = arguments(model_class.forward)
     if main_input not in takes:
-        lacks = {PIXELS: "no picture", FEATURES: "no sound"}.get(main_input, "no text")
-        advice = ": give a picture with --image FILE" if PIXELS in takes else ""
-        advice = ": give a sound with --audio FILE" if FEATURES in takes else advice
+        lacks = {PIXELS: "no image", FEATURES: "no audio"}.get(main_input, "no text")
+        advice = ": give an image with --image FILE" if PIXELS in takes else ""
+        advice = ": give audio with --audio FILE" if FEATURES in takes else advice
         raise UnsupportedError(f"{name!r} is a {model_class.__name__}, which takes {lacks}{advice}")
 
 

@@ -48,7 +48,7 @@ READS_BOTH_WAYS = ("paligemma",)
 
 _CHOOSE = "choose a ViT, CLIP, SigLIP or DINO"
 
-_WINDOWS = f"has windows that shift from layer to layer, no map of a whole picture: {_CHOOSE}"
+_WINDOWS = f"has windows that shift from layer to layer, no map of a whole image: {_CHOOSE}"
 
 _REFUSED: Mapping[str, str] = {
     **dict.fromkeys(("swin", "swinv2", "donut-swin", "maskformer-swin", "hiera"), _WINDOWS),
@@ -155,7 +155,7 @@ def prompt_layout(
     parts = list(_parts(config, inputs, picture_sizes, own_boxes, [len(run) for run in runs]))
     if sum(map(len, parts)) != len(images):
         raise UnsupportedError(
-            f"the prompt has {len(images):,} image tokens, but {len(picture_sizes)} pictures of "
+            f"the prompt has {len(images):,} image tokens, but {len(picture_sizes)} images of "
             f"{config.model_type!r} take {sum(map(len, parts)):,}: take the prompt from the "
             "model's own processor"
         )

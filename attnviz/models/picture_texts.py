@@ -78,8 +78,8 @@ class PictureTextModel(TransformersModel):
         tokens = self.read[key].tokens
         if limit is not None and len(tokens) > limit:
             raise UsageError(
-                f"the prompt and its pictures have {len(tokens):,} tokens, and {self.info.name!r} "
-                f"reads {limit:,}: give smaller or fewer pictures, or a shorter text"
+                f"the prompt and its images have {len(tokens):,} tokens, and {self.info.name!r} "
+                f"reads {limit:,}: give smaller or fewer images, or a shorter text"
             )
         return tokens
 
@@ -117,7 +117,7 @@ class PictureTextModel(TransformersModel):
         reads = self.processor.image_processor
         if getattr(reads, "do_pan_and_scan", False):
             raise UnsupportedError(
-                f"{name!r} reads crops of a picture beside it (pan and scan), whose places are not "
+                f"{name!r} reads crops of an image beside it (pan and scan), whose places are not "
                 'known: set "do_pan_and_scan" to false in its preprocessor_config.json'
             )
         with third_party(f"the processor of {name!r} cannot read this prompt"):
@@ -159,7 +159,7 @@ class PictureTextModel(TransformersModel):
             if text.count(token) != count:
                 raise UnsupportedError(
                     f"the chat template of {self.info.name!r} writes {text.count(token)} image "
-                    f"tokens for {count} pictures"
+                    f"tokens for {count} images"
                 )
             return text
         return f"{token}\n" * (count - 1) + token + str(prompt)
@@ -240,7 +240,7 @@ def require_picture_text(name: str, config: Any) -> None:
     """Raise UnsupportedError if a model does not read texts with pictures, in a known order."""
     if getattr(config, "image_token_id", None) is None:
         raise UnsupportedError(
-            f"{name!r} ({config.model_type}) reads no text with pictures: leave the text out, or "
+            f"{name!r} ({config.model_type}) reads no text with images: leave the text out, or "
             "choose a vision-language model such as Qwen2.5-VL, LLaVA or SmolVLM"
         )
     require_layout(config)
@@ -277,7 +277,7 @@ def handed_picture_texts(model: Any, processor: Any) -> PictureTextModel:
     model, name = handed(model, processor)
     if not hasattr(processor, "tokenizer") or not hasattr(processor, "image_processor"):
         raise UsageError(
-            f"expected a processor of pictures and texts, got {type(processor).__name__}: give "
+            f"expected a processor of images and texts, got {type(processor).__name__}: give "
             "processor=AutoProcessor.from_pretrained(…)"
         )
     return picture_text_model(name, model, processor, loaded=True)

@@ -51,7 +51,7 @@ class PictureFile:
         return width, height
 
 
-def read_picture(source: Any, name: str = "the picture") -> PictureFile:
+def read_picture(source: Any, name: str = "the image") -> PictureFile:
     """Return the picture of a path, of a PIL image or of an array (height, width[, channel]).
 
     An array has whole numbers from 0 to 255 or other numbers from 0 to 1, in 1, 3 or 4 channels.
@@ -73,7 +73,7 @@ def read_picture(source: Any, name: str = "the picture") -> PictureFile:
     if isinstance(source, np.ndarray) or hasattr(source, "__array_interface__"):
         return _of_array(np.asarray(source), name)
     raise UsageError(
-        f"expected a picture as a path, a PIL image or an array (height, width, 3), got "
+        f"expected an image as a path, a PIL image or an array (height, width, 3), got "
         f"{type(source).__name__}"
     )
 
@@ -112,7 +112,7 @@ def named_pictures(images: Any) -> tuple[NamedPicture, ...]:
 
 def _pictures(images: Any) -> list[PictureFile]:
     given = images if isinstance(images, list | tuple) else [images]
-    return [read_picture(each, f"picture {at}") for at, each in enumerate(given, 1)]
+    return [read_picture(each, f"image {at}") for at, each in enumerate(given, 1)]
 
 
 def picture_files(directory: str) -> tuple[str, ...]:
@@ -122,10 +122,10 @@ def picture_files(directory: str) -> tuple[str, ...]:
     """
     folder = Path(os.path.expanduser(directory))
     if not folder.is_dir():
-        raise LoadError(f"no directory {directory!r} here: --images takes one with pictures in it")
+        raise LoadError(f"no directory {directory!r} here: --images takes one with images in it")
     files = sorted(path for path in folder.iterdir() if path.suffix.lower() in _ENDINGS)
     if not files:
-        raise UsageError(f"no picture lies in {directory!r}: expected {', '.join(_ENDINGS)}")
+        raise UsageError(f"no image lies in {directory!r}: expected {', '.join(_ENDINGS)}")
     return tuple(map(str, files))
 
 
@@ -133,7 +133,7 @@ def _require_file(path: str, name: str) -> None:
     if not os.path.exists(path):
         raise LoadError(f"no file {name} here")
     if not os.path.isfile(path):
-        raise LoadError(f"{name} is not a file: give a picture as a PNG, JPEG or WebP file")
+        raise LoadError(f"{name} is not a file: give an image as a PNG, JPEG or WebP file")
 
 
 @contextmanager
@@ -142,14 +142,14 @@ def _opening(name: str) -> Iterator[Any]:
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError as error:
-        raise LoadError("pictures are read with Pillow: pip install 'attnviz[image]'") from error
+        raise LoadError("images are read with Pillow: pip install 'attnviz[image]'") from error
     try:
-        with third_party(f"the picture {name} cannot be read"):
+        with third_party(f"the image {name} cannot be read"):
             yield Image
     except LoadError as error:
         if isinstance(error.__cause__, UnidentifiedImageError):
             raise LoadError(
-                f"{name} is not a picture that Pillow knows, such as PNG or JPEG"
+                f"{name} is not an image that Pillow knows, such as PNG or JPEG"
             ) from None
         if type(error.__cause__).__name__.startswith("DecompressionBomb"):
             raise _too_large(name, "") from None
@@ -170,12 +170,12 @@ def _upright(image: Any, name: str) -> PictureFile:
     if not width * height:
         raise UsageError(f"{name!r} has no pixels")
     if (frames := getattr(image, "n_frames", 1)) > 1:
-        raise UsageError(f"{name!r} has {frames} frames: save the one that is meant as a picture")
+        raise UsageError(f"{name!r} has {frames} frames: save the one that is meant as an image")
     notes = []
     turned = image
     if image.getexif().get(_ORIENTATION, 1) != 1:
         turned = ImageOps.exif_transpose(image)
-        notes.append("the picture was turned upright, as its camera says")
+        notes.append("the image was turned upright, as its camera says")
     if turned.mode in _WIDE or turned.mode == "I":
         wide = np.asarray(turned).astype(np.float64) / _DEEP
         turned = Image.fromarray(np.clip(np.round(wide), 0, 255).astype(np.uint8))
@@ -184,7 +184,7 @@ def _upright(image: Any, name: str) -> PictureFile:
     if "A" in turned.getbands() or "transparency" in turned.info:
         layered = turned.convert("RGBA")
         if layered.getextrema()[3][0] < 255:
-            notes.append("transparent parts of the picture became white")
+            notes.append("transparent parts of the image became white")
         ground = Image.new("RGBA", layered.size, "white")
         turned = Image.alpha_composite(ground, layered)
     pixels = np.array(turned.convert("RGB"), np.uint8)
@@ -212,7 +212,7 @@ def _of_array(array: NDArray[Any], name: str) -> PictureFile:
     if array.shape[2] == 4:
         alpha = pixels[..., 3:] / 255
         if alpha.min() < 1:
-            notes = ("transparent parts of the picture became white",)
+            notes = ("transparent parts of the image became white",)
         pixels = pixels[..., :3] * alpha + 255 * (1 - alpha)
     pixels = np.repeat(pixels, 3, 2) if pixels.shape[2] == 1 else pixels
     return PictureFile(name, np.round(pixels).astype(np.uint8), notes)

@@ -21,7 +21,7 @@ def open_processor(name: str, directory: Path, trust_remote_code: bool) -> Any:
     settings = [directory / f"{kind}_config.json" for kind in ("preprocessor", "processor")]
     if not any(path.is_file() for path in settings):
         raise LoadError(
-            f"{name!r} does not say how it reads pictures: copy preprocessor_config.json next to "
+            f"{name!r} does not say how it reads images: copy preprocessor_config.json next to "
             "config.json"
         )
     with _processing(name, "image processor"):
@@ -52,7 +52,7 @@ def open_text_processor(name: str, directory: Path, config: Any) -> Any:
         else "it has no file"
     )
     raise LoadError(
-        f"{name!r} does not say how it reads texts with pictures: {what}; copy "
+        f"{name!r} does not say how it reads texts with images: {what}; copy "
         "processor_config.json and preprocessor_config.json next to config.json"
     )
 

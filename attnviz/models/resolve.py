@@ -167,11 +167,11 @@ def _loaded(name: str, options: LoadOptions) -> Model:
     if source.shape is not None:
         if options.work.reads == "picture and text":
             raise UsageError(
-                f"{name!r} has random weights and no processor: a text with pictures takes a "
+                f"{name!r} has random weights and no processor: a text with images takes a "
                 "checkpoint; leave the text out to look at its tower"
             )
         if options.work.reads == "sound":
-            raise UsageError(f"{name!r} has random weights: a sound takes a checkpoint of Whisper")
+            raise UsageError(f"{name!r} has random weights: audio takes a checkpoint of Whisper")
         if options.tp or options.device == SPREAD:
             raise UsageError(
                 f"{name!r} has random weights, on one device: --tp and --device auto are for "
@@ -290,7 +290,7 @@ def refuse_ignored(model: str, options: LoadOptions, shape: Iterable[str]) -> No
     if options.tp:
         raise UsageError(f"{model!r} is small and built in: --tp is for checkpoints")
     if options.revision is not None:
-        raise UsageError(f"{model!r} is built in: --revision is for models of the hub")
+        raise UsageError(f"{model!r} is built in: --revision is for models on the Hub")
     if options.device != "cpu":
         raise UsageError(
             f"{model!r} runs in NumPy on the cpu: --device {options.device} is for Hugging Face "
@@ -299,7 +299,7 @@ def refuse_ignored(model: str, options: LoadOptions, shape: Iterable[str]) -> No
     dtypes = ("float32",) if model == "mha" else ("float32", "float64")
     if options.dtype not in ("auto", *dtypes):
         raise UsageError(
-            f"{model!r} computes in {' or '.join(dtypes)}, got {options.dtype}: choose another "
+            f"{model!r} supports only {' and '.join(dtypes)}, got {options.dtype}: choose another "
             "dtype"
         )
 
@@ -322,7 +322,7 @@ _ENDINGS = {
     ".bin": "a file of weights",
     ".tar": "a tar archive",
 }
-_TYPED = "a model is given as its directory or hub id"
+_TYPED = "a model is given as its directory or Hub id"
 
 
 def is_gguf(name: str) -> bool:

@@ -119,7 +119,7 @@ def hint(name: str) -> str:
     known = (*_OTHER_NAMES, *shape_names())
     close = difflib.get_close_matches(name.lower(), known, n=1)
     if close and close[0] in shape_names():
-        return f"; did you mean {close[0]!r}? (a named shape: as a model it has random weights)"
+        return f"; did you mean {close[0]!r}? (a preset: as a model it has random weights)"
     return f"; did you mean {close[0]!r}?" if close else ""
 
 

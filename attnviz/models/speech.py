@@ -67,11 +67,11 @@ def read_sound(path: str | os.PathLike[str], rate: int, longest: float) -> Sound
     name = os.fspath(path)
     if not os.path.isfile(name):
         what = "no file" if os.path.isdir(name) else "missing"
-        raise LoadError(f"{name!r} is {what}: expected a sound, such as a .wav file")
+        raise LoadError(f"{name!r} is {what}: expected audio, such as a .wav file")
     content = read_bytes(Path(path), name=repr(name), most=MOST_BYTES)
     samples, own = _decoded(content, name)
     if not len(samples):
-        raise UsageError(f"{name!r} has no samples: expected a sound")
+        raise UsageError(f"{name!r} has no samples: expected audio")
     if not np.isfinite(samples).all():
         raise UsageError(f"{name!r} has samples that are not numbers (NaN or infinite)")
     notes = []
@@ -114,7 +114,7 @@ def _decoded(content: bytes, name: str) -> tuple[NDArray[np.float64], int]:
 def _by_library(content: bytes, name: str) -> tuple[NDArray[np.float64], int]:
     with _library("soundfile", f"{name!r} is not a .wav file of integers"):
         read: Any = import_module("soundfile").read
-        with third_party(f"{name!r} is not a sound that soundfile knows"):
+        with third_party(f"{name!r} is not audio that soundfile knows"):
             samples, rate = read(io.BytesIO(content), always_2d=True)
         return samples, int(rate)
 

@@ -79,12 +79,12 @@ class PictureModel(TransformersModel):
         """
         if self.joins_calls:
             raise UnsupportedError(
-                f"{self.info.name!r} reads a picture in parts, which heads --image and patterns "
+                f"{self.info.name!r} reads an image in parts, which heads --image and patterns "
                 "--images join: no other command shows this tower"
             )
         tokens = self.read(text).tokens
         if limit is not None and len(tokens) > limit:
-            raise UsageError(f"{self.info.name!r} reads a picture whole: leave out --truncate")
+            raise UsageError(f"{self.info.name!r} reads an image whole: leave out --truncate")
         return tokens
 
     @property
@@ -97,7 +97,7 @@ class PictureModel(TransformersModel):
         """Return the tokens of a picture for trials: the first that was read, or a grey one."""
         known = next(iter(self.pictures.values()), None)
         grey = np.full((_TRIAL_SIDE, _TRIAL_SIDE, 3), 127, np.uint8)
-        return (known or self.read(PictureFile("a grey picture", grey))).tokens
+        return (known or self.read(PictureFile("a grey image", grey))).tokens
 
     def read(self, picture: str | PictureFile) -> ReadPicture:
         """Return a picture as the model reads it, and keep it for its runs."""
@@ -118,7 +118,7 @@ class PictureModel(TransformersModel):
         if given[PIXELS].ndim == _OF_TILES:  # the first is the whole picture
             given = {name: value[:, 0] for name, value in given.items() if value.ndim > 2}
         if whole or tiled:
-            note = "tiles are left out: the picture is shown as the model reads it whole"
+            note = "tiles are left out: the image is shown as the model reads it whole"
             file = replace(file, notes=(*file.notes, note))
         seen = seen_box(self.processor, *file.size)
         (layout,) = tower_layouts(self.model.config, given, [seen])
@@ -148,14 +148,14 @@ class PictureModel(TransformersModel):
         return {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
 
     def vocabulary(self) -> Vocabulary:
-        raise UnsupportedError(f"{self.info.name!r} reads pictures: it has no words to draw from")
+        raise UnsupportedError(f"{self.info.name!r} reads images: it has no words to draw from")
 
     @property
     def chat_template(self) -> ChatTemplate | None:
         return None
 
     def placed(self, text: str, second: str | None = None, *, bare: bool = False) -> Placed:
-        raise UnsupportedError(f"{self.info.name!r} reads a picture, which has no characters")
+        raise UnsupportedError(f"{self.info.name!r} reads an image, which has no characters")
 
 
 def picture_model(
@@ -239,7 +239,7 @@ def handed(model: Any, processor: Any, kind: str = "vision") -> tuple[Any, str]:
         )
     if processor is None and kind == "vision":
         raise UsageError(
-            "a loaded model needs its processor to read a picture: give processor=, such as "
+            "a loaded model needs its processor to read an image: give processor=, such as "
             "AutoImageProcessor.from_pretrained(…)"
         )
     return model, Path(str(model.name_or_path or "") or type(model).__name__).name
@@ -257,7 +257,7 @@ def vision_tower(model: Any, name: str) -> Any:
         if own and type(module.config) is type(config) and reads:
             return module
     raise UnsupportedError(
-        f"{name!r} is a {type(model).__name__}, of which no part reads pictures alone: choose a "
+        f"{name!r} is a {type(model).__name__}, of which no part reads images alone: choose a "
         "vision model, such as ViT, CLIP, SigLIP or DINOv2"
     )
 

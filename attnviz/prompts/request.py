@@ -40,7 +40,7 @@ class PromptRequest(ChatOption):
 @dataclass(frozen=True)
 class _Texts(PromptRequest, SecondText, Kind):
     kind: Literal["decoder", "cross"] | None = option(
-        "KIND", "For an encoder–decoder: the heads of decoder or cross attention only."
+        "KIND", "For an encoder–decoder: decoder or cross-attention heads only."
     )
     target: str | None = option(
         "TEXT", "Decoder text for an encoder–decoder (default: its own greedy output).", words=True

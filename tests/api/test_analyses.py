@@ -140,7 +140,7 @@ def test_what_a_result_shows_and_saves(run, tmp_path):
     found = attnviz.rollout("tiny", text=TEXT)
     assert isinstance(found, attnviz.Report)
     assert repr(found) == f"<attnviz.rollout: {found.finding}>"
-    assert "The last word" in found.finding
+    assert "the last word" in found.finding
     assert found.document().finding == found.finding
     assert found._repr_html_().startswith("<iframe")
     assert "height: 500px" in found.framed(height=500)._repr_html_()

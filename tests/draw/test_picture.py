@@ -123,7 +123,7 @@ def test_every_colour_depth_draws_what_it_can(system, sign):
     assert sign in drawn
     if system == "256":
         assert "48;5;231" in drawn or "38;5;231" in drawn  # white
-    assert ("picture itself is left out" in drawn) != bool(sign)
+    assert ("image itself is left out" in drawn) != bool(sign)
 
 
 @pytest.mark.parametrize("theme", [PLAIN, ASCII, Theme(ascii=True, encoding="ascii")])
@@ -135,7 +135,7 @@ def test_without_colour_the_weights_stand_alone(theme):
     assert lines[1] == "QQ" + dot * 6
     assert lines[2] == lines[4] == dot * 4 + across * 2 + dot * 2
     assert lines[3] == dot * 3 + upright + full * 2 + upright + dot
-    assert "picture itself is left out" in lines[5]
+    assert "image itself is left out" in lines[5]
     assert not theme.ascii or "".join(lines).isascii()
     only = doc.Pictures([doc.Picture(SQUARE, alternative="A white square.")])
     assert "A white square." in pictures_block(only, theme, 80).plain

@@ -59,7 +59,7 @@ def test_transformers_reads_the_same_ids(model, text):
 
 
 def test_another_type_is_refused():
-    with pytest.raises(UsageError, match=r"float32 or float64, got bfloat16"):
+    with pytest.raises(UsageError, match=r"float32 and float64, got bfloat16"):
         Bundled("bfloat16")
 
 

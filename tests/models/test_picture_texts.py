@@ -118,7 +118,7 @@ def test_a_prompt_that_goes_on_or_is_cut(name):
     assert np.abs(again[:, : len(tokens), : len(tokens)] - rows).max() < 1e-6
     cut = capture(known, tokens.cut(5), kind="self").layers[0].weights
     assert np.isfinite(cut).all()
-    with pytest.raises(UsageError, match="give smaller or fewer pictures"):
+    with pytest.raises(UsageError, match="give smaller or fewer images"):
         known.encode(prompt((24, 24)), 5)
 
 
@@ -137,7 +137,7 @@ def test_a_checkpoint_with_its_processor(name, tmp_path):
     assert np.array_equal(capture(loaded, tokens, kind="self").layers[0].weights, expected)
     for settings in tmp_path.glob("*processor_config.json"):
         settings.unlink()
-    with pytest.raises(LoadError, match="how it reads texts with pictures: it has no file; copy"):
+    with pytest.raises(LoadError, match="how it reads texts with images: it has no file; copy"):
         load(str(tmp_path), LoadOptions(work=Work(reads="picture and text")))
     (tmp_path / "processor_config.json").write_text(json.dumps({"processor_class": "Path"}))
     with pytest.raises(LoadError, match="does not know its Path"):
@@ -148,7 +148,7 @@ def test_models_that_read_no_text_with_pictures_are_refused(tmp_path):
     config = transformers.CLIPConfig()
     config.architectures = ["CLIPModel"]
     config.save_pretrained(tmp_path)
-    with pytest.raises(UnsupportedError, match="reads no text with pictures: leave the text out"):
+    with pytest.raises(UnsupportedError, match="reads no text with images: leave the text out"):
         load(str(tmp_path), LoadOptions(work=Work(reads="picture and text")))
     for name, why in (("tiny", "reads text"), ("configs/gpt2", "has random weights and no")):
         with pytest.raises(UsageError, match=why):

@@ -88,7 +88,7 @@ def test_bad_files(tmp_path):
     for path, error, words in (
         (tmp_path / "none.png", LoadError, "no file"),
         (tmp_path, LoadError, "is not a file"),
-        (text, LoadError, "no picture that Pillow knows"),
+        (text, LoadError, "not an image that Pillow knows"),
         (half, LoadError, "cannot be read"),
         (moving, UsageError, "2 frames"),
     ):

@@ -135,7 +135,7 @@ def test_a_path_to_nothing(name):
 def test_hints():
     assert hint("gpt2").endswith("`--model configs/gpt2` builds its shape with random weights")
     assert hint("tinny") == "; did you mean 'tiny'?"
-    random = " (a named shape: as a model it has random weights)"
+    random = " (a preset: as a model it has random weights)"
     assert hint("GPT2-mediun") == f"; did you mean 'gpt2-medium'?{random}"
     assert hint("nothing/like-it") == ""
     assert hint("openvla-7b") == "; `attnviz params openvla-7b` counts its shape"

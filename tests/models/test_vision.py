@@ -92,7 +92,7 @@ def test_what_is_no_vision_model_is_refused():
     with pytest.raises(UsageError, match="got dict"):
         handed_pictures({}, processor())
     text = GPT2LMHeadModel(GPT2Config(n_layer=1, n_head=1, n_embd=4, vocab_size=9))
-    with pytest.raises(UnsupportedError, match="no part reads pictures"):
+    with pytest.raises(UnsupportedError, match="no part reads images"):
         handed_pictures(text, processor())
 
 

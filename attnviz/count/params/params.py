@@ -110,7 +110,7 @@ def _check(models: Sequence[NamedModel], request: ParamsRequest, options: Sequen
             f"{option} describes a shape, and {models[0].name!r} has its own: give one of the two"
         )
     if request.revision is not None and not models and not options:
-        raise UsageError("--revision is for models of the hub: a shape has none")
+        raise UsageError("--revision is for models on the Hub: a shape has none")
 
 
 def _compared(
@@ -164,7 +164,7 @@ def _spec_of(model: NamedModel, request: ParamsRequest) -> FoundSpec:
             shapes_first=model.shapes_first,
         )
     if request.revision is not None and named.revision is None:
-        raise UsageError(f"--revision is for models of the hub: {model.name!r} has none")
+        raise UsageError(f"--revision is for models on the Hub: {model.name!r} has none")
     if named.spec is not None or named.made is not None:
         return named
     from attnviz.count.params.meta_count import count_on_meta  # imports torch and transformers

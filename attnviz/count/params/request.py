@@ -37,8 +37,8 @@ class _Attention(Options, panel="Shape: attention"):
     d_model: int | None = option("D", "Model width.")
     heads: int | None = option("H", "Number of query heads.")
     kv_heads: int | None = option("K", "Number of key/value heads (default: H).")
-    head_dim: int | None = option("N", "Width of a head (default: D / H).")
-    v_head_dim: int | None = option("N", "Width of a head's value (default: head-dim).")
+    head_dim: int | None = option("N", "Head dimension (default: D / H).")
+    v_head_dim: int | None = option("N", "Dimension of a head's values (default: head-dim).")
     bias: bool | None = option("", "Biases everywhere (default: none).", name="--bias/--no-bias")
     window: int | None = option("N", "Sliding window, in tokens (default: all).")
     linear: bool = flag("Linear attention, with a state of fixed size.")
@@ -48,20 +48,20 @@ class _Attention(Options, panel="Shape: attention"):
 class _Latent(Options, panel="Shape: latent attention"):
     kv_lora: int | None = option("N", "Latent dimension of keys and values.")
     q_lora: int | None = option("N", "Latent dimension of queries (default: none).")
-    rope_dim: int | None = option("N", "Dimensions of a head with rotary positions.")
-    nope_dim: int | None = option("N", "Dimensions of a head without positions.")
+    rope_dim: int | None = option("N", "Rotary (RoPE) dimensions per head.")
+    nope_dim: int | None = option("N", "Head dimensions without RoPE.")
 
 
 @dataclass(frozen=True)
 class _FeedForward(Options, panel="Shape: MLP (feed-forward)"):
-    d_ff: int | None = option("F", "Inner width of the MLP, the feed-forward part (default: none).")
-    ffn: str | None = option("KIND", "Kind: relu, gelu (default), swiglu or geglu.")
+    d_ff: int | None = option("F", "Hidden dimension of the MLP (feed-forward; default: none).")
+    ffn: str | None = option("KIND", "Activation: relu, gelu (default), swiglu or geglu.")
     experts: int | None = option("N", "Number of experts in each layer.")
     active_experts: int | None = option("N", "Number of experts that each token passes through.")
     shared_experts: int | None = option(
         "N", "Number of experts that all tokens pass through (default: 0)."
     )
-    d_expert: int | None = option("F", "Inner width of one expert.")
+    d_expert: int | None = option("F", "Hidden dimension of one expert.")
 
 
 @dataclass(frozen=True)
@@ -71,9 +71,9 @@ class _Rest(Options, panel="Shape: the rest"):
     tied: bool | None = option(
         "", "Tie the LM head to the embeddings (default: tied).", name="--tied/--untied"
     )
-    norm: str | None = option("KIND", "Kind of norms: layernorm or rmsnorm (default: none).")
-    positions: str | None = option("KIND", "Kind of positions: learned, rotary or none (default).")
-    max_positions: int | None = option("N", "Longest sequence that the positions allow.")
+    norm: str | None = option("KIND", "Type of norm: layernorm or rmsnorm (default: none).")
+    positions: str | None = option("KIND", "Position embedding: learned, rotary or none (default).")
+    max_positions: int | None = option("N", "Maximum sequence length.")
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Running(Options, panel="Running it"):
 
     tokens: int | None = option(
         "N",
-        "Sequence length (default: 2048, or what the positions allow).",
+        "Sequence length (default: 2048, or the model's maximum if less).",
         brief="Sequence length, such as 32k.",
     )
     source_tokens: int | None = option(
@@ -135,13 +135,13 @@ def complete_gpu(incomplete: str) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Serving(Options, panel="Serving it on a card"):
+class Serving(Options, panel="Serving it on a GPU"):
     """The options for serving on GPUs: which ones, and what takes memory besides the model."""
 
     gpu: tuple[str, ...] = option(
         "NAMES",
-        "Check which GPUs it fits on, and bound their speed: H100, L4,A10G or all; may be "
-        "repeated.",
+        "Check which GPUs it fits on, and give an upper bound on speed: H100, L4,A10G or all; may "
+        "be repeated.",
         (),
         autocompletion=complete_gpu,
         brief="Check which GPUs it fits on: H100, L4,A10G or all.",
@@ -175,7 +175,7 @@ class _View(Options, panel="View"):
 
 @dataclass(frozen=True)
 class _Hub(Options, panel="Loading"):
-    revision: str | None = option("REVISION", "Branch, tag or commit on the hub.")
+    revision: str | None = option("REVISION", "Branch, tag or commit on the Hub.")
     offline: bool = flag("Use directories and the cache only.")
 
 
@@ -266,7 +266,7 @@ _NEEDS = {
 
 _EXCLUDES = (
     ("kv_lora", "kv_heads", "all heads are rebuilt from one latent vector"),
-    ("kv_lora", "head_dim", "the width of a head is --nope-dim + --rope-dim"),
+    ("kv_lora", "head_dim", "the head dimension is --nope-dim + --rope-dim"),
     ("linear", "window", "linear attention keeps a state and no tokens"),
     ("linear", "kv_lora", "linear attention keeps a state and no tokens"),
     ("d_ff", "d_expert", "every layer is a mixture of experts"),
@@ -320,17 +320,17 @@ def _broken(given: Mapping[str, Any]) -> Iterator[str]:
     if given.get("positions") == "learned" and "max_positions" not in given:
         yield "--positions learned needs --max-positions, the rows of the table"
     if "kv_lora" in given and not {"rope_dim", "nope_dim"} <= given.keys():
-        yield "--kv-lora needs --rope-dim and --nope-dim, the two parts of a head's width"
+        yield "--kv-lora needs --rope-dim and --nope-dim, the two parts of the head dimension"
     if experts and active is None:
         yield "--experts needs --active-experts, those that a token passes through"
     if experts and not given.keys() & {"d_expert", "d_ff"}:
-        yield "--experts needs --d-expert, the inner width of one expert"
+        yield "--experts needs --d-expert, the hidden dimension of one expert"
     if experts and active > experts:
         yield f"--active-experts {active} is more than there are: --experts {experts}"
     if d_model % heads and not given.keys() & {"head_dim", "kv_lora"}:
         yield (
             f"--heads {heads} does not divide --d-model {d_model}: {_divisors(d_model, heads)} "
-            f"do; or give the width of a head with --head-dim, which lifts the rule"
+            f"do; or give the head dimension with --head-dim, which lifts the rule"
         )
     if heads % kv_heads:
         divisors = _divisors(heads, kv_heads)

@@ -96,7 +96,7 @@ def find_clips(audio: Sequence[str], words: Mapping[str, list[Spoken]]) -> dict[
     if len(paths) < 2:
         first = next(iter(words))
         raise UsageError(
-            f"{len(paths)} of {len(words)} clips have a sound, such as {first!r}: expected two or "
+            f"{len(paths)} of {len(words)} clips have audio, such as {first!r}: expected two or "
             "more, one half to choose heads and one to report"
         )
     return dict(sorted(paths.items()))

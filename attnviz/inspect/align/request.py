@@ -20,7 +20,7 @@ class AlignOptions(Options):
 
     audio: tuple[str, ...] = option(
         "FILE|DIR",
-        "Audio files whose words are known, or a directory of them; may be repeated.",
+        "Audio files with word timings, or a directory of them; may be repeated.",
         (),
         brief="Audio files, or a directory of them.",
     )
@@ -60,7 +60,7 @@ class AlignOptions(Options):
             from attnviz.inspect.align.pairs import read_gold
 
             if recipe is not None:
-                raise UsageError("--recipe is for sounds: both ways are tried with --pairs")
+                raise UsageError("--recipe is for audio: both ways are tried with --pairs")
             return read_gold(self.pairs, self.prefix)
         from attnviz.inspect.align.clips import Clips, find_clips, read_words
 
@@ -79,11 +79,11 @@ class AlignRequest(IndexBase):
     when it ends, and a token begins where the one before ended, the first at 0.
     """
 
-    most: int = option("N", "Choose at most N heads.", 10, min=1, max=64)
+    most: int = option("N", "Select at most N heads.", 10, min=1, max=64)
     recipe: Literal["openai", "transformers"] | None = option(
         "NAME",
-        "For sounds. openai (default): the row that predicts a token tells when it begins; "
-        "transformers: the row that reads it tells when it ends.",
-        brief="Rows aligned with sound: openai, transformers.",
+        "For audio. openai (default): the row that predicts a token marks when it begins; "
+        "transformers: the row that reads it marks when it ends.",
+        brief="Rows aligned with audio: openai, transformers.",
     )
     seed: int = option("N", "Random seed (random sets of heads, intervals).", 0, min=0)

@@ -9,10 +9,10 @@ from attnviz.options import AttentionKind, IndexBase, Options, Truncation, optio
 
 
 @dataclass(frozen=True)
-class _Kept(Options, panel="What is kept"):
+class _Kept(Options, panel="What to keep"):
     """The options on how many places are kept, and where the atlas is written."""
 
-    top: int = option("N", "Keep the N places where each head fires most.", 10, min=1, max=1000)
+    top: int = option("N", "Keep the top N activating examples of each head.", 10, min=1, max=1000)
     out: Path | None = option("DIR", "Write the atlas as a new directory.")
 
 

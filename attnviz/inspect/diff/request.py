@@ -9,23 +9,23 @@ from attnviz.options import IndexBase, Options, Reduction, Seed, Truncation, fla
 
 
 @dataclass(frozen=True)
-class _ConditionOfB(Options, panel="B under another condition"):
+class _ConditionOfB(Options, panel="B under different settings"):
     """The options on how B is loaded if not as A."""
 
     dtype_b: Literal["auto", "float32", "float16", "bfloat16", "float64"] | None = option(
         "DTYPE", "Compute B in this dtype."
     )
-    revision_b: str | None = option("REVISION", "Branch, tag or commit of B on the hub.")
-    backend_b: Literal["auto", "numpy", "torch"] | None = option("BACKEND", "What runs B.")
+    revision_b: str | None = option("REVISION", "Branch, tag or commit of B on the Hub.")
+    backend_b: Literal["auto", "numpy", "torch"] | None = option("BACKEND", "Backend for B.")
 
 
 @dataclass(frozen=True)
-class _Compared(Options, panel="What is compared"):
+class _Compared(Options, panel="What to compare"):
     """The options on what is compared, and how heads are paired."""
 
     kind: Literal["self", "encoder", "decoder", "cross"] | None = option(
         "KIND",
-        "Which attention of an encoder–decoder: encoder (default), decoder or cross.",
+        "Which attention in an encoder–decoder: encoder (default), decoder or cross.",
         brief="For an encoder–decoder: encoder, decoder or cross.",
     )
     match: bool = flag("Pair the heads by lowest divergence, not by index.")

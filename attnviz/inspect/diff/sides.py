@@ -140,7 +140,7 @@ def both_sides(
         if given := [*condition, *(["text"] if texts_b is not None else [])]:
             raise UsageError(f"a saved result is compared as it stands: leave out --{given[0]}-b")
         if pictures is not None:
-            raise UsageError("a saved result has scores of texts: no picture is read beside it")
+            raise UsageError("a saved result has scores of texts: no image is read beside it")
         if request.match:
             raise UsageError("--match pairs heads by their maps, which a saved result has none of")
     texts_b = texts if texts_b is None else texts_b

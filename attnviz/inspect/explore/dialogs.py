@@ -65,7 +65,7 @@ KEYS = (
     KeyBinding("x", "x", "ablate", "ablate the head, or not", "Change", "ablate"),
     KeyBinding("X", "X", "restore", "put every head back", "Change"),
     KeyBinding("e", "e", "edit", "edit the text", "Change", "edit"),
-    KeyBinding("g", "g", "generate", "let the model write on", "Change", "generate"),
+    KeyBinding("g", "g", "generate", "let the model generate", "Change", "generate"),
     KeyBinding("space", "Space", "pause", "pause; ← → step", "Change"),
     KeyBinding("s", "s", "save", "save what is seen", "Keep", "save"),
     KeyBinding("y", "y", "yank", "copy this command", "Keep"),

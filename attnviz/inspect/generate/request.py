@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class _Written(Options, panel="What is written"):
+class _Written(Options, panel="Generation"):
     tokens: int = option("N", "Generate at most N tokens.", 40, min=1)
     temperature: float = option(
         "T",
@@ -49,7 +49,7 @@ class _Written(Options, panel="What is written"):
 @dataclass(frozen=True)
 class _Kind(Options):
     kind: Literal["decoder", "cross"] | None = option(
-        "KIND", "For an encoder–decoder: the heads of decoder (default) or cross attention."
+        "KIND", "For an encoder–decoder: decoder (default) or cross-attention heads."
     )
 
 

@@ -70,9 +70,7 @@ class ViewOptions(Options, panel="View"):
     norm_weighted: bool = flag(
         "Show each weight times the norm of the value that it moves, rows rescaled."
     )
-    ablate: tuple[str, ...] = option(
-        "HEADS", "Ablate these heads, named as in --head: their outputs become zero.", ()
-    )
+    ablate: tuple[str, ...] = option("HEADS", "Zero-ablate these heads, named as in --head.", ())
     sort: str | None = option(
         "MEASURE",
         f"Order the heads by {', '.join(_SAID[:-1])} or {_SAID[-1]}; largest first.",
@@ -101,9 +99,9 @@ class Compared(Options, panel="The library's own attention (--model mha)"):
     """The options that put variants of the library's own attention side by side."""
 
     compare_mask: bool = flag(
-        "Show the same heads without and with the causal mask, side by side; with --and of "
-        "another length, the shorter text without and with its padding mask.",
-        brief="Show the same heads without and with the causal mask.",
+        "Show the same heads with and without the causal mask, side by side; with --and of a "
+        "different length, the shorter text with and without its padding mask.",
+        brief="Show the same heads with and without the causal mask.",
     )
     score: str | None = option(
         "SCORE",

@@ -91,7 +91,7 @@ def encode_pair(
         if [one[1:3] for one in grids[0]] != [one[1:3] for one in grids[1]]:
             sizes = [f"{grid.rows} x {grid.columns}" for grid, *_ in grids]
             raise UsageError(
-                f"the pictures have {sizes[0]} and {sizes[1]} patches: give two of one shape"
+                f"the images have {sizes[0]} and {sizes[1]} patches: give two of one shape"
             )
     if clean.ids == corrupt.ids:
         raise UsageError("the two prompts have the same tokens: there is no difference to carry")

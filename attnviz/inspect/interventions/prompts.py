@@ -66,7 +66,7 @@ class PromptPair(Options):
         brief="The prompt that shows the behaviour, in quotes.",
     )
     corrupt: str | None = argument(
-        "[CORRUPT]", "A prompt of the same length with another answer.", words=True
+        "[CORRUPT]", "A prompt of the same length with a different answer.", words=True
     )
     chat: bool = flag(
         "Format each prompt with the model's chat template: as a user message, or as a chat for "
@@ -138,13 +138,13 @@ def picture_pair(clean: str | None, corrupt: str | None, images: Sequence[Any]) 
     Raises UsageError without a prompt or for another number of pictures.
     """
     if clean is None:
-        raise UsageError("expected a prompt, CLEAN, to read with each of the two pictures")
+        raise UsageError("expected a prompt, CLEAN, to read with each of the two images")
     given = images if isinstance(images, list | tuple) else [images]
     if len(given) != 2:
-        raise UsageError(f"patch compares two pictures: give --image twice, got {len(given)}")
+        raise UsageError(f"patch compares two images: give --image twice, got {len(given)}")
     first, second = given
     if isinstance(first, str) and first == second and corrupt in (None, clean):
-        raise UsageError(f"both pictures are {first!r}: give two different ones")
+        raise UsageError(f"both images are {first!r}: give two different ones")
     from attnviz.models.pictures import picture_prompt
 
     pair = Prompts(picture_prompt(clean, first), picture_prompt(corrupt or clean, second))

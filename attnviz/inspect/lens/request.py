@@ -9,7 +9,7 @@ from attnviz.prompts.request import LogitRequest, position
 
 
 @dataclass(frozen=True)
-class _Followed(Options, panel="What is followed"):
+class _Followed(Options, panel="What to follow"):
     answer: str | None = option(
         "TOKEN",
         "Follow this token (default: the model's top prediction).",

@@ -10,7 +10,7 @@ from attnviz.prompts.request import PromptRequest
 
 
 @dataclass(frozen=True)
-class _Question(Options, panel="What is explained"):
+class _Question(Options, panel="What to explain"):
     """The options on which link is explained: a head, the token that attends, and the key."""
 
     head: str | None = option(
@@ -42,7 +42,7 @@ class _Question(Options, panel="What is explained"):
     controls: int | None = option(
         "N",
         "Number of prompts with random words around query and key (default: 20; 5 each for many "
-        "prompts; 0: none). Each needs a run of the model.",
+        "prompts; 0: none). Each costs one forward pass.",
         min=0,
         max=1000,
     )
@@ -54,8 +54,8 @@ class _Stack(Options):
 
     kind: Literal["self", "encoder", "decoder", "cross"] | None = option(
         "KIND",
-        "Which attention of an encoder–decoder: encoder (default) or decoder; cross attention "
-        "cannot be followed.",
+        "Which attention in an encoder–decoder: encoder (default) or decoder; cross-attention is "
+        "not supported.",
         brief="For an encoder–decoder: encoder, decoder or cross.",
     )
     target: str | None = option(

@@ -22,7 +22,7 @@ from attnviz.options import (
 
 
 @dataclass(frozen=True)
-class _Scoring(Options, panel="What is scored"):
+class _Scoring(Options, panel="What to score"):
     """The options on the texts and weights that are scored, and on the random baseline."""
 
     probe: tuple[Path, ...] = option(

@@ -220,7 +220,7 @@ def find_query(
     has = ", ".join(dict.fromkeys(own.values()))
     if not typed[:1].isdigit():
         raise UsageError(
-            f"no token {typed!r} on this picture: expected {has}, or ROW,COLUMN of a patch"
+            f"no token {typed!r} on this image: expected {has}, or ROW,COLUMN of a patch"
         )
     row, column = two_numbers(typed, "--token")
     token = layout.at(0, row, column)
@@ -236,7 +236,7 @@ def _patch_at(layout: TokenLayout, at: tuple[int, int], size: tuple[int, int]) -
     """Return the row and the column of the patch under a pixel of the picture."""
     grid, (x, y), (width, height) = layout.grids[0], at, size
     if x >= width or y >= height:
-        raise UsageError(f"no pixel {x},{y} here: the picture has {width} x {height}")
+        raise UsageError(f"no pixel {x},{y} here: the image has {width} x {height}")
     left, top, right, bottom = grid.box
     across = ((x + 0.5) / width - left) / (right - left)
     down = ((y + 0.5) / height - top) / (bottom - top)

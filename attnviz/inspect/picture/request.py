@@ -17,16 +17,16 @@ _NUMBERS = re.compile(r"\s*(\d{1,6})\s*,\s*(\d{1,6})\s*")
 
 
 @dataclass(frozen=True)
-class PictureOptions(Options, panel="Pictures"):
+class PictureOptions(Options, panel="Images"):
     """The options that only pictures have, for the command line."""
 
     image: tuple[str, ...] = option(
-        "FILE", "Read this picture (PNG, JPEG, WebP), with or without a text; may be repeated.", ()
+        "FILE", "Image to read (PNG, JPEG, WebP), with or without a text; may be repeated.", ()
     )
-    at: str | None = option("X,Y", "Take the patch at this pixel of the picture as the query.")
+    at: str | None = option("X,Y", "Take the patch at this pixel of the image as the query.")
     tower: bool = flag("Show the heads of the vision tower instead of the decoder's.")
     generate: int | None = option(
-        "N", "Let a vision-language model write N tokens first; --token may name one.", min=1
+        "N", "Let a vision-language model generate N tokens first; --token may name one.", min=1
     )
 
 
@@ -56,7 +56,7 @@ def picture_request(
     """
     unused = [*beside, *(name for name in given.given() if name not in _OF_PICTURES)]
     if unused:
-        raise UsageError(f"{unused[0]} is for texts: leave it out next to a picture alone")
+        raise UsageError(f"{unused[0]} is for texts: leave it out next to an image alone")
     return PictureRequest(
         layer=given.layer,
         head=given.head,

@@ -77,9 +77,7 @@ def picture_text(
     query = len(tokens) - 1 if request.token is None else place_of(tokens, request.token)
     images = layout.of_kind("patch", "cls", "newline")
     if not len(images) or query < images[0]:
-        raise UsageError(
-            "this word comes before the picture and does not see it: choose a later one"
-        )
+        raise UsageError("this word comes before the image and does not see it: choose a later one")
     shown = [at for at in range(len(tokens)) if layout.kinds[at] == "text" and at > images[0]]
     rows = _read(model, tokens, query, shown[-_WORDS:], advance, images)
     control = model.encode(PicturePrompt(GENERAL, prompt.pictures), model.context)

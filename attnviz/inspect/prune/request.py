@@ -15,26 +15,28 @@ Importance = Literal["exact", "gradient"]
 
 
 @dataclass(frozen=True)
-class _Removal(Options, panel="What is removed"):
+class _Removal(Options, panel="What to remove"):
     """The options on which heads are removed, and where the pruned model is written."""
 
     fraction: float | None = option("SHARE", "Remove this share of all heads, between 0 and 1.")
     heads: tuple[str, ...] = option(
         "HEADS",
-        "Remove these heads: L2H5, 3 (of every layer), 2.5, 0-3.1,4, or a label such as induction; "
+        "Remove these heads: L2H5, 3 (in every layer), 2.5, 0-3.1,4, or a label such as induction; "
         "may be repeated.",
         (),
         name="--head",
         short="--heads -H",
-        brief="Remove these heads: L2H5, 3 (of every layer), induction.",
+        brief="Remove these heads: L2H5, 3 (in every layer), induction.",
     )
     until_loss: float | None = option(
         "RATIO",
         "Remove heads while held-out loss stays below RATIO × the full model's. The same texts "
-        "decide when to stop, so RATIO is optimistic for others.",
+        "decide when to stop, so RATIO is optimistic for other texts.",
         brief="Remove heads while loss stays below RATIO.",
     )
-    uniform: bool = flag("Remove equally many heads per layer, so that tensors can be cut.")
+    uniform: bool = flag(
+        "Remove the same number of heads from each layer, so that weight matrices can be sliced."
+    )
     empty_layers: bool = flag("Let a layer lose all its heads.", name="--allow-empty-layers")
     out: Path | None = option("DIR", "Write the pruned model to this new directory.", short="-o")
 
@@ -63,12 +65,12 @@ class _Removal(Options, panel="What is removed"):
             )
         if self.uniform and self.heads:
             raise UsageError(
-                "--uniform takes equally many from every layer, --head names them: give one"
+                "--uniform removes the same number from each layer, --head names them: give one"
             )
 
 
 @dataclass(frozen=True)
-class _Measure(Options, panel="What is measured"):
+class _Measure(Options, panel="What to measure"):
     """The options on the order of the removals, and on the random orders for comparison."""
 
     method: Importance = option(

@@ -9,7 +9,7 @@ from attnviz.options import Options, option, read_budget
 
 
 @dataclass(frozen=True)
-class _Amount(Options, panel="How much is measured"):
+class _Amount(Options, panel="How much to measure"):
     budget: str | None = option(
         "AMOUNT",
         "Ablate only the heads that the gradient ranks highest: within 30s or 5m, or 20 heads.",

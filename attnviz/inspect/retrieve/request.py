@@ -37,7 +37,7 @@ class RetrieveRequest(Ranked, IndexBase, Seed):
         "",
         "Ask in a chat: text and question form a user message in the model's own chat template.",
         False,
-        brief="Ask in the model's chat template.",
+        brief="Ask using the model's chat template.",
     )
     lengths: str | None = option(
         "N,N",

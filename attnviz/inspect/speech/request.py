@@ -17,15 +17,15 @@ KINDS: tuple[SoundKind, ...] = ("cross", "encoder")
 
 
 @dataclass(frozen=True)
-class SpeechOptions(Options, panel="Sound"):
+class SpeechOptions(Options, panel="Audio"):
     """The options that only sounds have, for the command line."""
 
     audio: str | None = option(
-        "FILE", "Listen to this sound (.wav) instead of reading a text, with a Whisper model."
+        "FILE", "Use this audio file (.wav) instead of a text, with a Whisper model."
     )
     transcript: str | None = option(
         "TRANSCRIPT",
-        "The transcript of the sound (default: the model's own).",
+        "Transcript of the audio (default: the model's own).",
         name="--text",
         words=True,
     )
@@ -58,7 +58,7 @@ def speech_request(
         raise UsageError(f"{unused[0]} is for texts: leave it out next to --audio")
     kinds = [kind for kind in KINDS if kind == (given.kind or "cross")]
     if not kinds:
-        raise UsageError(f"a sound has --kind cross, encoder or decoder: got {given.kind!r}")
+        raise UsageError(f"audio has --kind cross, encoder or decoder: got {given.kind!r}")
     if transcript is not None and kinds[0] == "encoder":
         raise UsageError("the encoder hears no words: leave out --text or --kind encoder")
     return SpeechRequest(

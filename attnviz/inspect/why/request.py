@@ -12,7 +12,7 @@ from attnviz.prompts.request import LogitRequest, position
 
 
 @dataclass(frozen=True)
-class _Question(Options, panel="What is explained"):
+class _Question(Options, panel="What to explain"):
     answer: str | None = option(
         "TOKEN",
         "Explain this token's logit (default: the model's top prediction).",
@@ -24,17 +24,18 @@ class _Question(Options, panel="What is explained"):
     controls: int | None = option(
         "N",
         "Number of control prompts, in which another token replaces every copy of the answer "
-        "(default: 20; 5 each for many prompts; 0: none). Each needs a run of the model.",
+        "(default: 20; 5 each for many prompts; 0: none). Each costs one forward pass.",
         min=0,
         max=1000,
     )
 
 
 @dataclass(frozen=True)
-class _Inputs(Options, panel="What is explained"):
+class _Inputs(Options, panel="What to explain"):
     inputs: bool = flag(
-        "Show how much the prediction loses without each word: with other words in its place, "
-        "and hidden from all others (integrated gradients above 128 tokens)."
+        "Show how much the answer's log-probability drops without each word: with it replaced by "
+        "other words, and with attention to it blocked (integrated gradients above 128 tokens; "
+        "with --foil: the logit difference)."
     )
     draws: int = option(
         "N", "For --inputs: number of other words to try at each position.", 20, min=2
@@ -42,11 +43,11 @@ class _Inputs(Options, panel="What is explained"):
 
 
 @dataclass(frozen=True)
-class _Neurons(Options, panel="What is explained"):
+class _Neurons(Options, panel="What to explain"):
     ffn: str | None = option(
         "LAYER",
-        "Show the neurons of this layer's feed-forward block (MLP), such as L2, that write most "
-        "towards the answer, and on which tokens they are active.",
+        "Show the neurons of this layer's feed-forward block (MLP), such as L2, that contribute "
+        "most to the answer's logit, and on which tokens they are active.",
         brief="Show the neurons of this layer's MLP, such as L2.",
     )
 

@@ -25,7 +25,7 @@ class _Seed(Options):
 class _RandomVectors(Options, panel="Random queries and keys"):
     """The options of random queries and keys; None stands for the default."""
 
-    d_k: str | None = option("LIST", "Query and key sizes (default: 8,64,512).")
+    d_k: str | None = option("LIST", "d_k values (default: 8,64,512).")
     seq: int | None = option("N", "Number of queries and keys per sample (default: 64).", min=2)
     samples: int | None = option("N", "Number of independent samples (default: 100).", min=1)
 
@@ -46,8 +46,8 @@ class _RandomVectors(Options, panel="Random queries and keys"):
 @dataclass(frozen=True)
 class _Activation(Options):
     activation: bool = flag(
-        "Draw the activation functions of feed-forward blocks instead: ReLU, GELU, SiLU and gates.",
-        brief="Draw ReLU, GELU, SiLU and gates instead.",
+        "Plot the activation functions of feed-forward blocks instead: ReLU, GELU, SiLU and gates.",
+        brief="Plot ReLU, GELU, SiLU and gates instead.",
     )
 
 
@@ -62,7 +62,7 @@ class ScalingRequest(Truncation, HeadChoice, IndexBase, _Seed, _RandomVectors, _
         """
         others = [*["--from-model"] * of_model, *(n for n in self.given() if n != "--activation")]
         if self.activation and others:
-            raise UsageError(f"--activation draws functions, from no text: leave out {others[0]}")
+            raise UsageError(f"--activation plots functions, from no text: leave out {others[0]}")
         reason = "counts random queries and keys: leave --from-model out" if of_model else OF_MODEL
         for name in self.given():
             if name not in ("--seed", "--activation") and (name in _RANDOM) == of_model:

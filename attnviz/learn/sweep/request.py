@@ -37,7 +37,7 @@ class _Heads(Options):
 
 
 @dataclass(frozen=True)
-class _Learned(Options, panel="What is learned"):
+class _Learned(Options, panel="What to learn"):
     """The options on the task, and on how often it is learned; None if the task decides."""
 
     task: str | None = option(
@@ -63,7 +63,7 @@ class _Learned(Options, panel="What is learned"):
 @dataclass(frozen=True)
 class _Shape(Options, panel="Model"):
     layers: int = option("N", "Layers of each model.", 2, min=1)
-    d_model: int = option("D", "Width of each model; a head is D / heads wide.", 32, min=2)
+    d_model: int = option("D", "Width of each model; the head dimension is D / heads.", 32, min=2)
 
 
 @dataclass(frozen=True)

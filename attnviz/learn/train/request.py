@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # slow to import
 
 
 @dataclass(frozen=True)
-class _Trained(Options, panel="What is trained"):
+class _Trained(Options, panel="What to train"):
     """The options on the texts, the output directory and the recipe; None if the recipe decides."""
 
     files: tuple[Path, ...] = argument(
@@ -31,8 +31,8 @@ class _Trained(Options, panel="What is trained"):
     )
     valid: tuple[Path, ...] = option(
         "FILES…",
-        "Validate on these texts, several after one --valid (default: the last tenth of the "
-        "text, held out).",
+        "Validate on these texts; --valid takes one or more (default: the last tenth of the text, "
+        "held out).",
         (),
         brief="Validate on these texts.",
     )

@@ -14,8 +14,8 @@ class _Own(OwnShape, panel="The library's own attention"):
         "", "Mask later tokens in --steps (default: yes).", name="--causal/--no-causal"
     )
     steps: bool = flag(
-        "Show each step with its shape and, for small sizes, its numbers (default sizes: 3 "
-        "tokens, d_model 4, 2 heads).",
+        "Show each step with its shape and, for small sizes, its values (default sizes: 3 tokens, "
+        "d_model 4, 2 heads).",
         brief="Show each step with shapes and values.",
     )
     seq: int | None = option("N", "Number of tokens in a text (default: 7).", min=2)

@@ -181,7 +181,7 @@ def test_the_command(run, tmp_path, monkeypatch):
     assert (tmp_path / "words.csv").read_text().startswith("pair,position,word,gold,by_heads")
     for code, words, line in (
         (2, (*given, "--audio", "a.wav"), "--pairs are texts: leave out --audio"),
-        (2, (*given, "--recipe", "openai"), "--recipe is for sounds"),
+        (2, (*given, "--recipe", "openai"), "--recipe is for audio"),
         (2, ("align",), "or --pairs FILE"),
         (3, ("align", "--pairs", "no.txt"), "cannot read 'no.txt'"),
         (5, given, "'tiny' translates no text"),

@@ -157,7 +157,7 @@ REFUSED = {
     ("base.json", "tiny", "--match"): (2, "--match pairs heads by their maps"),
     ("base.json", "text.json"): (2, "measured over different texts"),
     ("cost.json", "tiny"): (3, "holds the schema 'attnviz.ablate/1'"),
-    ("tiny", "--dtype-b", "float16"): (2, "computes in float32 or float64, got float16"),
+    ("tiny", "--dtype-b", "float16"): (2, "supports only float32 and float64, got float16"),
 }
 
 

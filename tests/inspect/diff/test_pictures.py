@@ -72,7 +72,7 @@ def test_bad_input_is_one_line(run, tmp_path):
         Image.fromarray(picture).save(tmp_path / f"{at}.png")
     for words, why in (
         (("--image", "0.png", "--text-b", "a"), "--text-b is for texts"),
-        (("--images", ".", "--image", "0.png"), "--images gives all pictures"),
+        (("--images", ".", "--image", "0.png"), "--images gives all images"),
         (("--images", ".", "--texts", "a.txt"), "--texts is for texts"),
         (("--images", "none"), "no directory 'none' here"),
         (("--image", "none.png"), "no file 'none.png' here"),

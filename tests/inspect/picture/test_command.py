@@ -77,7 +77,7 @@ def test_models_that_read_no_pictures(run, place):
     picture = str(place / "photos" / "0.png")
     for model, code, line in (
         ("tiny", 2, "'tiny' reads text: give a vision model"),
-        ("configs/gpt2", 5, "takes no picture"),
+        ("configs/gpt2", 5, "takes no image"),
     ):
         done = run("heads", "--image", picture, "--model", model)
         assert (done.code, line in done.err) == (code, True)

@@ -47,11 +47,11 @@ def test_the_query_is_cls_a_patch_a_pixel_or_the_mean(vit):
 @pytest.mark.parametrize(
     ("request_", "words"),
     [
-        ({"token": "R1"}, "no token 'R1' on this picture: expected CLS, mean, or ROW,COLUMN"),
+        ({"token": "R1"}, "no token 'R1' on this image: expected CLS, mean, or ROW,COLUMN"),
         ({"token": "pool"}, "no token 'pool'"),
         ({"token": "4,0"}, "rows go from 0 to 3"),
         ({"token": "4"}, "expected two numbers"),
-        ({"at": (44, 0)}, "the picture has 44 x 60"),
+        ({"at": (44, 0)}, "the image has 44 x 60"),
         ({"at": (1, 1), "token": "CLS"}, "give one of them"),
         ({"head": ("L2H0",)}, "no layer 2"),
     ],

@@ -165,7 +165,7 @@ def test_wrong_requests():
     with pytest.raises(UsageError, match="no token 'dog'"):
         picture_text(known, prompt((16, 16)), PictureTextRequest(token="dog"))
     _, _, chat = opened("qwen2_vl", layers=1)
-    with pytest.raises(UsageError, match="comes before the picture"):
+    with pytest.raises(UsageError, match="comes before the image"):
         picture_text(chat, prompt((16, 16)), PictureTextRequest(token="0"))
     with pytest.raises(UsageError, match="--values is for texts alone"):
         picture_text_request(HeadsRequest(values=True), None)
@@ -175,8 +175,8 @@ def test_from_python_and_from_the_command_line(run, tmp_path):
     model, processor, _ = opened("llava", layers=3)
     pixels = prompt((20, 30)).pictures[0].pixels
     report = attnviz.heads(model, "what is in", image=[pixels, pixels], processor=processor)
-    assert report.names == ("picture 1", "picture 2")
-    with pytest.raises(UsageError, match="expected a processor of pictures and texts"):
+    assert report.names == ("image 1", "image 2")
+    with pytest.raises(UsageError, match="expected a processor of images and texts"):
         attnviz.heads(model, "what", image=pixels, processor=processor.image_processor)
     model.save_pretrained(tmp_path)
     processor.save_pretrained(tmp_path)
@@ -186,7 +186,7 @@ def test_from_python_and_from_the_command_line(run, tmp_path):
     rows = [head["row"] for head in found["heads"]]
     assert np.abs(np.array(rows) - [head.row for head in report.heads]).max() < 1e-6
     for more, why in (
-        (["--at", "3,4"], "--at is not for a text with pictures"),
+        (["--at", "3,4"], "--at is not for a text with images"),
         (["--top", "3"], "--top is for texts alone"),
         (["--generate", "0"], "1"),
     ):

@@ -95,7 +95,7 @@ def test_commands_and_files(run, tmp_path, monkeypatch):
         (2, ("heads", "--text", "a", "--model", "./whisper"), "add --audio FILE"),
         (2, ("heads", "--audio", "a.wav"), "'tiny' reads text: give a speech model"),
         (3, ("heads", "--audio", "b.wav", "--model", "./whisper"), "'b.wav' is missing"),
-        (5, ("heads", "A text.", "--model", "./whisper"), "give a sound with --audio FILE"),
+        (5, ("heads", "A text.", "--model", "./whisper"), "give audio with --audio FILE"),
     ):
         done = run(*words)
         assert (done.code, line in done.err) == (code, True), done.err

@@ -161,7 +161,7 @@ class EdgeAxes:
             return tuple(layout.of_kind("patch", "cls", "newline").tolist())
         word = find_in(tokens, typed)
         if word is None:
-            pictures = "a picture by --image FILE, " * (typed.strip() == PICTURE)
+            pictures = "an image by --image FILE, " * (typed.strip() == PICTURE)
             if layout is not None:
                 sizes = dict.fromkeys(f"{grid.rows} × {grid.columns}" for grid in layout.grids)
                 patches = f"ROW,COLUMN from 0 of {' or '.join(sizes)} patches"

@@ -50,20 +50,20 @@ class _Written(ChatOption, SecondText, Kind):
 
     target: str | None = option(
         "TEXT",
-        "The text for an encoder–decoder to write (default: its own greedy output).",
+        "The target text of an encoder–decoder (default: its own greedy output).",
         words=True,
     )
 
 
 @dataclass(frozen=True)
-class _Ablation(Options, panel="What is ablated"):
+class _Ablation(Options, panel="What to ablate"):
     """The options on which heads are ablated, or which edges in them, and what replaces outputs."""
 
     edge: str | None = option(
         "WORD→WORD",
-        "Instead of ablating heads, hide the attention from the first word (query) to the second "
-        "(key): in all chosen heads at once, and in each alone; separate several with commas. "
-        "With --image the second may be picture, or the ROW,COLUMN of a patch.",
+        "Instead of ablating heads, block attention from the first word (query) to the second "
+        "(key): in all chosen heads at once, and in each alone; separate several with commas. With "
+        "--image the second may be picture, or the ROW,COLUMN of a patch.",
         words=True,
     )
     together: bool = flag("Ablate the chosen heads together, not one at a time.")
@@ -76,7 +76,7 @@ class _Ablation(Options, panel="What is ablated"):
     )
     mode: Mode = option(
         "MODE",
-        "An ablated head's output becomes zero, its mean over the reference, or that of another "
+        "Replace a head's output with zero, its mean over the reference, or its value in another "
         "text (resample).",
         "zero",
         brief="Ablation: zero, mean or resample.",
@@ -97,16 +97,16 @@ class _Ablation(Options, panel="What is ablated"):
         if self.edge is not None:
             read_edges(self.edge)
             if self.mode != "zero":
-                raise UsageError("--edge hides attention, nothing stands in: leave out --mode")
+                raise UsageError("--edge blocks attention, nothing stands in: leave out --mode")
             if self.unit in FED:
                 raise UsageError(
-                    f"--edge hides attention, not an MLP: choose --unit head, not {self.unit}"
+                    f"--edge blocks attention, not an MLP: choose --unit head, not {self.unit}"
                 )
         object.__setattr__(self, "reference", texts_of(self.reference, "--reference"))
 
 
 @dataclass(frozen=True)
-class _Measure(Options, panel="What is measured"):
+class _Measure(Options, panel="What to measure"):
     """The options on which metric of an ablation is measured, and how."""
 
     metric: Metric | None = option(
@@ -114,13 +114,13 @@ class _Measure(Options, panel="What is measured"):
     )
     answer: str | None = option(
         "TOKEN",
-        "With --foil, measure the change in logit(answer) - logit(foil); a classifier's label "
-        "alone measures the change in its loss.",
+        "With --foil, measure the change in logit(answer) - logit(foil); with a classifier's label "
+        "alone, the change in its loss.",
         words=True,
     )
     foil: str | None = option("TOKEN", "The other token: see --answer.", words=True)
     positions: Positions = option(
-        "WHICH", "Count all predictions, or only the last one of each text.", "all"
+        "WHICH", "Count all predictions, or only the last one in each text.", "all"
     )
     method: Method | None = option(
         "METHOD",
@@ -132,7 +132,7 @@ class _Measure(Options, panel="What is measured"):
         "SIZE", "Limit the memory of the scan, such as 2GB (default: a share of what is free)."
     )
     resume: Path | None = option(
-        "FILE", "Save each finished text there, and continue where an earlier run stopped."
+        "FILE", "Save the result for each text to FILE, and resume where an earlier run left off."
     )
 
     @property

@@ -254,7 +254,7 @@ class PatchStudy(Study):
             return ""
         if plan.drawn == len(plan.controls):
             if plan.base.layout is not None:
-                return "the source picture with its pixels in random order"
+                return "the source image with its pixels in random order"
             return "random tokens where the source differs"
         some = f", for {plan.drawn} of them random tokens" * bool(plan.drawn)
         return f"the source of another pair{some}"

@@ -44,13 +44,13 @@ class _PromptChoice(PromptPair, SecondText):
 
     align: Literal["start", "end"] | None = option(
         "END",
-        "Allow prompts of unequal length: align what they share, and what differs from its start "
-        "or end.",
+        "Allow prompts of unequal length: align the shared tokens, and the differing span at its "
+        "start or end.",
     )
 
 
 @dataclass(frozen=True)
-class _Patching(Options, panel="What is patched"):
+class _Patching(Options, panel="What to patch"):
     """The options on what is exchanged between the two runs."""
 
     what: What = option(
@@ -74,7 +74,7 @@ class _Patching(Options, panel="What is patched"):
 
 
 @dataclass(frozen=True)
-class _Measure(Options, panel="What is measured"):
+class _Measure(Options, panel="What to measure"):
     """The options on which metric of a patch is measured, and how."""
 
     metric: PatchMetric = option(
@@ -96,7 +96,7 @@ class _Measure(Options, panel="What is measured"):
         "SIZE", "Limit the memory of the scan, such as 2GB (default: a share of what is free)."
     )
     resume: Path | None = option(
-        "FILE", "Save each finished pair there, and continue where an earlier run stopped."
+        "FILE", "Save the result for each pair to FILE, and resume where an earlier run left off."
     )
 
     @property

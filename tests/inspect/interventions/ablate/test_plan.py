@@ -43,7 +43,7 @@ def test_a_feed_forward_block_is_removed_alone_or_with_the_heads_of_its_layer():
     assert whole == (Variant(LAYER, feed_forward=(2,)),)
     both = choose_ablations(asked(unit="ffn", layers="0,2", together=True), INFO)
     assert both == (Variant((), feed_forward=(0, 2)),)
-    with pytest.raises(UsageError, match="hides attention, not an MLP"):
+    with pytest.raises(UsageError, match="blocks attention, not an MLP"):
         asked(unit="ffn", edge="it->cat")
 
 

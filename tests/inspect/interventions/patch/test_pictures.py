@@ -80,5 +80,5 @@ def test_what_is_no_pair_of_pictures():
         picture_pair(None, None, pixels((24, 40), (24, 40)))
     _, _, known = opened("qwen2_vl", layers=1)
     (pair,) = picture_pair("what is", None, pixels((24, 40), (40, 24))).prompts
-    with pytest.raises(UsageError, match="the pictures have 3 x 5 and 5 x 3 patches"):
+    with pytest.raises(UsageError, match="the images have 3 x 5 and 5 x 3 patches"):
         encode_pair(known, pair, None, None)
