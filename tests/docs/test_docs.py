@@ -73,7 +73,7 @@ def test_a_word_is_searched_for(run):
 
 
 def test_words_are_found_in_any_order_and_in_tables(run):
-    assert "attnviz head L1H2 --save card.svg" in run("docs", "picture save a").out
+    assert "attnviz head L1H2 --save card.svg" in run("docs", "image save a").out
     assert run("docs", "run_with_cache").out.startswith(
         "phrases   model.run_with_cache(text), then"
     )
