@@ -218,7 +218,7 @@ def test_first_screens_fit(redrawn, permuted, checkpoint, columns, lines):
     words = "A cat saw the cat on a mat and the dog sat ."
     other = ("--text", words, "--text-b", words[::-1].replace(".", "a"))
     for asked, name, verdict in (
-        (("tiny", permuted), "tiny → ", "changed by more than rounding does, most L1H2"),
+        (("tiny", permuted), "tiny → ", "changed by more than rounding, most of all L1H2"),
         ((str(checkpoint("bert")), *other), "…/bert: another text", "1 text, too few to test a"),
     ):
         size = {"COLUMNS": str(columns), "LINES": str(lines)}
@@ -227,5 +227,5 @@ def test_first_screens_fit(redrawn, permuted, checkpoint, columns, lines):
         assert max(map(width, shown)) <= columns
         assert verdict in " ".join(shown[1:3])
         assert shown[0].startswith(name)
-        tests = re.search(r"the larger +JS, nats.*FDR 5%, \d+ tests", "\n".join(shown))
+        tests = re.search(r"ranked by +JS, nats.*FDR 5%, \d+ tests", "\n".join(shown))
         assert bool(tests) == (asked[0] == "tiny")

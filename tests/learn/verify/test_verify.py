@@ -37,7 +37,7 @@ def test_a_fault_fails_with_exit_1_and_everything_is_shown(run, monkeypatch, tmp
     assert result.code == 1
     for row in (
         "FAIL  NumPy    with naive loop",
-        "FAIL  torch    with NumPy",
+        "FAIL  torch    vs NumPy",
         "PASS  torch    with n",
     ):
         assert len(re.findall(f"^{row}", result.out, re.MULTILINE)) == 1, row
