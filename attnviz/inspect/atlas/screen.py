@@ -125,7 +125,7 @@ def _strongest(report: AtlasReport) -> str:
     if place is None:
         return "No text has two words: no head can fire."
     query, key = link_ends(place.link)
-    weight, base, even = map(share, (place.link.weight, place.base, place.even))
+    weight, base, even = map(share, (place.link.weight, place.usual, place.even))
     return (
         f"No head prefers a token beyond chance. {_name(report, best)} fires most strongly relative"
         f" to its control: “{query}” attends to “{key}”, {weight} (control {base}, uniform {even})."
