@@ -83,7 +83,7 @@ def document(report: GenerateReport) -> doc.Document:
     about: list[doc.Part] = [
         doc.Facts([*model_words(info), *how]),
         doc.Quote("prompt", run.text),
-        doc.Quote("generated", run.text_written, 8),
+        doc.Quote("output", run.text_written, 8),
     ]
     next_steps = [] if report.chosen else [f"--head {run.name(_another(report))}"]
     next_steps += ["--temperature 0.8"] * run.sampling.greedy + ["--save run.jsonl", "--explain"]
@@ -121,7 +121,7 @@ def _another(report: GenerateReport) -> Head:
 def _first(report: GenerateReport, columns: int, lines: int) -> Sequence[doc.Group]:
     """Return the first screen: the text, then the heads and a map next to the table of steps."""
     run, grids = report.run, [] if report.chosen else [_grid(report)]
-    written = [doc.Quote("generated", run.text_written, 8)] if run.kind == "cross" else []
+    written = [doc.Quote("output", run.text_written, 8)] if run.kind == "cross" else []
     top = [doc.Group([*written, texts(run, report.head, max(lines // 2, lines - _OTHERS))])]
     if run.regions is not None:
         top.append(doc.Group([_regions(report, run.regions, 1)]))
@@ -276,7 +276,7 @@ def texts(run: WrittenRun, head: Head, lines: int = 0, *, whole: bool = False) -
     else:
         peaks = np.append(peaks, np.nan)  # the last token, which no query saw
         behind = run.tokens.taken(range(begun, len(run.tokens)))
-        parts = [("prompt", peaks[:begun], run.begun), ("generated", peaks[begun:], behind)]
+        parts = [("prompt", peaks[:begun], run.begun), ("output", peaks[begun:], behind)]
         parts = [("text", peaks, run.tokens)] if whole else parts
     asking = Tokens.bare((0,))
     maps = [doc.Map(name, values[None], asking, tokens) for name, values, tokens in parts]

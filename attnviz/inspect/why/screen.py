@@ -237,7 +237,7 @@ def _finding(report: WhyReport) -> str:
         return "The model has no attention head whose part could be ranked."
     most = report.ordered[0]
     name, value = report.name(most.head), logits(most.value)
-    whole = f"the logit{' difference' * (report.first.foil is not None)} of {report.logit:.2f}"
+    whole = f"the {'logit' if report.first.foil is None else 'difference'} of {report.logit:.2f}"
     largest = f"the largest head, {name}, adds {value}"
     if report.model.weights == "random":
         return (
