@@ -133,7 +133,7 @@ def test_saved_results(run, permuted):
     ]
     assert (found["noise_floor"], found["kl"], found["saved"]) == (None, None, True)
     shown = run("diff", "base.json", "base.json").lines
-    assert "None of 24 heads changed" in " ".join(shown)
+    assert "None of the 24 heads changed" in " ".join(shown)
     assert run("diff", "base.json", "tiny", "--no-full").lines[0].startswith("tiny → tiny")
 
 
