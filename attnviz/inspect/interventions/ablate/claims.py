@@ -447,6 +447,6 @@ def explanation(report: AblationReport) -> Explanation:
     seed = f", seed {report.seed}" * many
     return Explanation(
         "ablate",
-        f"measured over {texts} ({tokens}{seed}); each number is the difference to the model with all "
-        "heads.",
+        f"measured over {texts} ({tokens}{seed}); each number is the difference to the model "
+        "with all heads.",
     )
