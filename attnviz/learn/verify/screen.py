@@ -32,7 +32,7 @@ def document(report: VerifyReport) -> doc.Document:
     model, about = report.model, _OWN_NAME
     measured = "each line compares this library's attention with another's, on the same numbers."
     facts, heading = _own_facts(report), _own_facts(report)[:4]
-    hints = ["--steps: work through it by hand", "--model tiny: check a model"]
+    hints = ["--steps: do it by hand", "--model tiny: check a model"]
     hints.append("--dtype float64: higher precision")
     if report.steps:
         hints = ["--seed 1: other numbers"]
