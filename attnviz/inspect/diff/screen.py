@@ -177,7 +177,7 @@ def finding(report: DiffReport) -> str:
     some = f"All {total}" if count == len(report.changes) > 1 else f"{count} of {total}"
     if report.saved:
         if not count:
-            return f"None of {total} changed: the 95% intervals then and now meet."
+            return f"None of the {total} changed: the 95% intervals then and now meet."
         return (
             f"{some} changed (95% intervals do not meet), {report.pair_name(best)} most: "
             f"{did_and_does(best)}."

@@ -69,7 +69,7 @@ def test_a_changed_head(run, redrawn, permuted, tmp_path):
     saves = [word for name in names for word in ("--save", name)]
     shown = redrawn("diff", "tiny", permuted, *saves, "--explain")
     assert shown.code == 0, shown.err
-    assert "most L1H2" in shown.out
+    assert "most of all L1H2" in shown.out
     assert "L1H2 in A" in shown.out
     assert "How to read this" in shown.out
     assert all((tmp_path / name).stat().st_size > 1000 for name in names)
@@ -111,7 +111,7 @@ def test_what_is_no_number_is_refused(run, tuned):
 def test_a_floor_by_hand_is_of_the_divergence_alone(redrawn, reported, permuted):
     asked = ("diff", "tiny", permuted, "--noise-floor", "0.1", "--index-base", "1")
     shown = redrawn(*asked, "--no-full", "-q").out
-    assert "most L2H3" in shown
+    assert "most of all L2H3" in shown
     assert (
         "JS divergence, nats · shaded above .0693   Output, cosine distance · not tested" in shown
     )
