@@ -200,7 +200,7 @@ class ScalingReport(Report, Provenance):
         off = [abs(found.value - d_k) / found.error for d_k, found in estimates if found.error]
         if self.model is not None or not off:  # of one sample there is no standard error
             return []
-        far = f"{max(off) + 0.05:.1f}"  # rounded up
+        far = f"{-(-10 * max(off) // 1) / 10:.1f}"  # rounded up
         most = "variance is" if len(off) == 1 else "variances are"
         return [f"Theory: the measured {most} within {far} SE of d_k, and of 1 with the scale."]
 
