@@ -74,7 +74,7 @@ METRICS: Mapping[Metric, MetricInfo] = {
     ),
     "kl": MetricInfo(  # KL(clean ‖ ablated)
         "KL", "KL divergence", "nats/token",
-        "from the prediction with every head to the one without, mean over positions",
+        "from the prediction with all heads to the one without, mean over positions",
     ),
     "flip_rate": MetricInfo(
         "prediction changed", "Predictions changed", "%",

@@ -18,7 +18,7 @@ function drawStep() {
     panel,
     button("‹", -1, "Step before"), button("›", 1, "Next step"),
     ...(at < 0 ? ["The prompt: nothing was written here."]
-      : [`Step ${at + 1} of ${all.length}: wrote `, make("b", {}, told([wrote, p]))]),
+      : [`Step ${at + 1} of ${all.length}: generated `, make("b", {}, told([wrote, p]))]),
     make("span", { class: "soft" }, others.length ? `not ${others.join(", ")}` : ""),
   );
 }

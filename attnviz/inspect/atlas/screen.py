@@ -125,10 +125,10 @@ def _strongest(report: AtlasReport) -> str:
     if place is None:
         return "No text has two words: no head can fire."
     query, key = link_ends(place.link)
-    weight, usual, even = map(share, (place.link.weight, place.usual, place.even))
+    weight, base, even = map(share, (place.link.weight, place.usual, place.even))
     return (
-        f"No head prefers a token beyond chance. {_name(report, best)} fires most above its "
-        f"control: “{query}” attends to “{key}”, {weight} (control {usual}, uniform {even})."
+        f"No head prefers a token beyond chance. {_name(report, best)} fires most strongly relative"
+        f" to its control: “{query}” attends to “{key}”, {weight} (control {base}, uniform {even})."
     )
 
 
@@ -244,7 +244,7 @@ def _histograms(report: AtlasReport) -> doc.Plot:
             ticks=[(0.0, "0"), (BINS / 2, ".5"), (BINS - 1.0, "1")],
         )
         drawn.append(histogram)
-    title = [("Strongest link of a text", True), ("share of texts by its weight", False)]
+    title = [("Strongest link in each text", True), ("share of texts by its weight", False)]
     return doc.Plot(title, histograms=drawn)
 
 
@@ -261,7 +261,7 @@ def _by_distance(
     filled = filled[:most]
     title: doc.Words = [("Mean weight", True), ("of a link, no sink", False)]
     if len(names) > 1:
-        title = [("Mean weight by distance", True), ("tokens between two words, no sink", False)]
+        title = [("Mean weight by distance", True), ("token distance, no sink", False)]
     rows: list[tuple[str, Sequence[float | None]]] = [("uniform", heads[0].even)]
     rows += [(_name(report, head), head.by_distance) for head in heads]
     return doc.table(

@@ -109,14 +109,14 @@ def _about(report: DiffReport) -> Iterator[tuple[str, str]]:
         size = f"{counted(report.texts, report.unit)}, {report.tokens:,} tokens"
         yield "over", f"{size}{source}{stride}"
     if report.noise is not None:
-        how = f": twice the most that rounding moves any head ({report.noise.words})"
+        how = f": twice the largest change rounding causes in any head ({report.noise.words})"
         if report.noise.words == "given":
             how = f" (given as {amount(report.noise.floor.js)} bits); outputs are not tested"
         yield "floor", f"noise floor {_floor(report)}{how}"
         interval = f"the 95% bootstrap interval over {report.unit}s"
         yield "rule", f"changed: {interval} lies above the floor"
         if any(math.isfinite(change.output) for change in report.changes):
-            js = "JS divergence, as a share of its most, ln 2 nats,"
+            js = "JS divergence, as a fraction of its maximum, ln 2 nats,"
             yield "ranked", f"by the larger of {js} and cosine distance of the output"
     elif report.saved:
         yield "rule", "changed: 95% intervals of a saved score and the new one do not meet"
@@ -177,7 +177,7 @@ def finding(report: DiffReport) -> str:
     some = f"All {total}" if count == len(report.changes) > 1 else f"{count} of {total}"
     if report.saved:
         if not count:
-            return f"None of {total} changed: the 95% intervals then and now meet."
+            return f"None of the {total} changed: the 95% intervals then and now meet."
         return (
             f"{some} changed (95% intervals do not meet), {report.pair_name(best)} most: "
             f"{did_and_does(best)}."
@@ -188,8 +188,8 @@ def finding(report: DiffReport) -> str:
         few = f"{counted(report.texts, report.unit)}, too few to test a head"
         return f"Largest difference: {_described(report, best)}. {few}."
     if not count:
-        return f"None of {total} changed by more than rounding does ({_floor(report)})."
-    return f"{some} changed by more than rounding does, most {_described(report, best)}."
+        return f"None of the {total} changed more than rounding alone would ({_floor(report)})."
+    return f"{some} changed by more than rounding, most of all {_described(report, best)}."
 
 
 def _described(report: DiffReport, change: HeadChange) -> str:
@@ -362,8 +362,8 @@ def head_table(
         },
         title=title,
         ranked=True,
-        # the larger of JS, as a share of ln 2, and output, which ranks the heads
-        bars="the larger" if outputs and maps else "",
+        # the larger of JS, as a fraction of ln 2, and output, which ranks the heads
+        bars="ranked by" if outputs and maps else "",
     )
 
 
@@ -409,7 +409,7 @@ def _example_maps(report: DiffReport, example: ChangedMaps, lines: int = 0) -> l
                 drawn(f"{report.head_name(change.place)} in A", a),
                 drawn(f"{report.head_name(change.other)} in B", b),
             ],
-            [(f"{pair} over text {example.text + 1}, where it changed most", True)],
+            [(f"{pair} on text {example.text + 1}, where it changed most", True)],
             lines=lines,
             across=2,
         ),

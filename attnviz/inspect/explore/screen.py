@@ -296,7 +296,7 @@ def _written_lines(view: View, step: Step, theme: Theme, max_width: int) -> list
     return [
         *drawn,
         _ranked(f"from {queries[step.place]}", lead, row, keys, theme, max_width),
-        [_lead("wrote", lead, theme), *one_line(words, theme, max_width - lead)],
+        [_lead("output", lead, theme), *one_line(words, theme, max_width - lead)],
     ]
 
 

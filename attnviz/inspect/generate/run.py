@@ -148,7 +148,7 @@ class WrittenRun:
         return sink_keys(self.keys, self.kind != "cross")
 
     def peaks(self, head: Head) -> Floats:
-        """Return the largest attention weight of each key in any step: (key,), NaN for the sink.
+        """Return the largest attention weight of each key at any step: (key,), NaN for the sink.
 
         head: (layer, head). Means over steps would not be comparable: the last tokens are there for
         a few steps only.

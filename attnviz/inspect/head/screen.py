@@ -355,7 +355,7 @@ def _written(card: HeadCard) -> tuple[str, str, str] | None:
     whole = f"{logit:.1f}" if abs(logit) >= 1 else logits(logit).removeprefix("+")
     of_answer = first.attribution.span is not None
     answer = f"the answer's {first.answer}" if of_answer else quoted(first.answer)
-    words = f"{logits(effect.value)} of the {whole} logits of {answer}"
+    words = f"{logits(effect.value)} to the logit of {answer}, {whole}"
     base = "" if effect.base is None else f"; control {logits(effect.base)}"
     return words, probability(dict(first.attribution.top)[first.attribution.answer]), base
 
@@ -372,7 +372,7 @@ def _towards(card: HeadCard, brief: bool) -> str:
         answer = "the prediction" if brief else f"the next token, {word}"
     if abs(effect.value) < _LITTLE * abs(report.logit):
         return ""
-    amount = f"{logits(effect.value)} to the {report.logit:.2f} logits of {answer}"
+    amount = f"{logits(effect.value)} to the logit of {answer} ({report.logit:.2f})"
     if effect.base is not None and abs(effect.base) >= abs(effect.value) / 2:
         return f"It adds {amount}, against {logits(effect.base)} with another word there."
     return f"It adds {amount}."

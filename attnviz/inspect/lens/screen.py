@@ -239,28 +239,28 @@ def _nats(value: float) -> str:
 
 def _caveats(report: LensReport) -> list[str]:
     caveats = [
-        "lens: the residual stream after a block, read by the model's own last norm and "
-        "unembedding as if the later blocks were left out. After the last block that is the "
-        "model's prediction; before it the model does not predict yet, and the lens may mislead."
+        "lens: the residual stream after a block, decoded with the model's own final norm "
+        "and unembedding as if the later blocks were left out. After the last block that is the "
+        "model's prediction; before that it is not yet making one, and the lens may be misleading."
     ]
     if report.far:
         caveats.append(_far(report))
     written = (
         "what each writes at this token, read with the norm's scale at the end, less its mean over "
-        "the vocabulary; differences of two words are those of attnviz why."
+        "the vocabulary; the difference between two tokens matches attnviz why."
     )
     if report.reading.end is not None:
         written = (
             f"what each adds to a token's logit as the {report.kind} of the answer, read with the "
             "norms' scales at the end, less its mean over the context."
         )
-    sums = f"All parts sum to every logit (Δ at most {report.reading.apart:.1g})."
+    sums = f"The parts sum to each token's logit (Δ at most {report.reading.apart:.1g})."
     return [*caveats, f"heads: {written} {sums}"]
 
 
 def _far(report: LensReport) -> str:
     name = report.block_name(report.reading.blocks[report.far - 1].block)
-    return f"KL is over {FAR:g} nat up to {name}: the words there may mislead."
+    return f"KL is over {FAR:g} nat up to {name}: the tokens there may be misleading."
 
 
 # The first screen ----------------------------------------------------------------------------

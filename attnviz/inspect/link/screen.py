@@ -56,8 +56,8 @@ def document(report: LinkReport) -> doc.Document:
         link = f"{query} → {key} {probability(first.weight)}"
         heading = [heading[0], link, "QK attribution", size]
     if report.controls:
-        controls = f"{report.controls} control prompts each"
-        measured += f", control over {controls}, seed {report.seed}"
+        controls = counted(report.controls, "prompt") + " for each" * report.many
+        measured += f", control: mean over {controls}, seed {report.seed}"
     return prompt_document(
         report,
         report.model,
@@ -470,18 +470,18 @@ def _choice_words(report: LinkReport) -> doc.Words:
 
 def _caveats(report: LinkReport) -> list[str]:
     caveats = [
-        "lead: the key's score minus the mean score of the other keys that the query sees, that is "
-        "ln of its weight over their geometric mean. Parts add up with the norms' scale held at "
-        "its value in this run: a part is a share of a sum, not an effect.",
-        "weight if removed: the exact weight if this head read the stream without the part, with "
-        "norm and softmax recomputed; on one side alone.",
+        "lead: the key's score minus the mean score of the other keys that the query sees: the log "
+        "of the ratio of its weight to the geometric mean of theirs. Parts add up with the norms' "
+        "scale frozen at its value in this run: a part is a share of a sum, not an effect.",
+        "weight if removed: the exact weight if this head read the residual stream without the "
+        "part, on the query or key side only, with norm and softmax recomputed.",
     ]
     if report.controls:
         caveats.append(
             f"random: the same part at the same positions, mean over "
             f"{counted(report.controls, 'prompt')} in which random words replace all but query and "
-            "key, the first token and added ones; as large: how many of these reach the part. "
-            "It separates the words around from the position, and does not test a single link."
+            "key, the first token and special tokens; as large: in how many of these the part is "
+            "at least as large. It separates context from position, and tests no single link."
         )
     if report.many and len(report.prompts) >= LEAST_TEXTS:
         caveats.append(

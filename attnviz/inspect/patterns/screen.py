@@ -231,10 +231,10 @@ def gaps(report: PatternReport, watch: str | None = None, *, brief: bool = False
         return [f"cannot be tested: {names} (a fixed offset explains them)"] if rates else []
     sentences = []
     if rates:
-        explained = ", ".join(f"{said} {whole_percent(rate)}" for said, rate in rates.items())
+        explained = ", ".join(f"{whole_percent(rate)} on {said}" for said, rate in rates.items())
         sentences.append(
-            "cannot be tested: on so few or so regular pairs even a perfect head is not clear of a "
-            f"fixed offset, which explains {explained}"
+            "cannot be tested: with so few, or such regular, pairs even a perfect head cannot be "
+            f"told apart from a fixed offset, which already scores {explained}"
         )
     reasons: dict[str, list[str]] = {}
     for name, reason in report.not_measured.items():
@@ -397,10 +397,10 @@ def label_grid(report: PatternReport) -> doc.HeadGrid:
         for name, label in zip(counts, map(label_named, counts), strict=True)
         if counts[name]
     ]
-    without = f"no label{', no sink' * bool(resting)} in {total - labelled}"
+    without = f"no label{' or sink' * bool(resting)} in {total - labelled}"
     key.append(doc.Key(None, without, _NONE))
     absent = ", ".join(label_named(name).said for name in counts if not counts[name])
-    key += [doc.Key(None, f"in none: {absent}")] if absent else []
+    key += [doc.Key(None, f"in no head: {absent}")] if absent else []
 
     def cell(entry: PatternScores) -> doc.Cell:
         if entry.label is None:
@@ -533,7 +533,7 @@ def score_table(
     if everyone:
         columns.append(HeadColumn("label", said_label, right=False))
     elif any(entry.agreement is not None for entry in heads):  # a single text gives none
-        columns.append(HeadColumn("in agreement", agreement))
+        columns.append(HeadColumn("agreement", agreement))
     columns.append(HeadColumn("above chance", margin))
     columns += [
         HeadColumn(title, partial(beside, other))

@@ -209,8 +209,8 @@ def _finding(report: RolloutReport) -> str:
         stands = f"stand{'s' * (len(named) == 1)} out in the rollout from {word}"
         said = f"{listed(named)} {stands}{end}."
         if not clear:
-            closest = f": closest {listed(named)}" * bool(named)
-            said = f"No {noun} stands out in the rollout from {word}{closest}{end}."
+            highest = f": highest {listed(named)}" * bool(named)
+            said = f"No {noun} stands out in the rollout from {word}{highest}{end}."
         if fits_two_lines(said):
             break
     return said

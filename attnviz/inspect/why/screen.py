@@ -237,13 +237,13 @@ def _finding(report: WhyReport) -> str:
         return "The model has no attention head whose part could be ranked."
     most = report.ordered[0]
     name, value = report.name(most.head), logits(most.value)
-    largest = f"the largest head, {name}, writes {value}"
+    whole = f"the {'logit' if report.first.foil is None else 'difference'} of {report.logit:.2f}"
+    largest = f"the largest head, {name}, adds {value}"
     if report.model.weights == "random":
         return (
             "Random weights: no head stands out, contributions are arbitrary; "
-            f"{largest} of {report.logit:.2f}."
+            f"{largest} to {whole}."
         )
-    prompts = _size(report)
     small = abs(best.value) < _LITTLE * abs(report.logit) and not (report.many and best.clear)
     usual = best.base is not None and best.base * best.value >= _USUAL * best.value**2
     first = report.first
@@ -251,16 +251,16 @@ def _finding(report: WhyReport) -> str:
     if not report.shown and (small or unlikely or (usual and not report.many)):
         heads, feed_forward = (logits(report.part(kind)) for kind in ("head", "mlp"))
         if not report.many:
-            return f"{_predicted(report)} {_of_none(report, most, usual=usual and not small)}."
-        together = f"heads write {heads} and MLPs {feed_forward} of"
-        whole = f"{explained_logit(report)} ({report.logit:.2f})"
-        return f"{prompts}: {together} {whole}; {largest}."
+            said = _of_none(report, most, whole, usual=usual and not small)
+            return f"{_predicted(report)} {said}."
+        together = f"heads contribute {heads} and MLPs {feed_forward} to {explained_logit(report)}"
+        return f"{_size(report)}: {together} ({report.logit:.2f}); {largest}."
     if not report.many:
-        return _of_one(report, best, most)
+        return _of_one(report, best, most, whole)
     larger = f"; largest {name} {value}" if report.shown and most is not best else ""
     ends = "" if best.interval is None else " [{}, {}]".format(*map(logits, best.interval))
-    written = f"{logits(best.value)}{ends} of {explained_logit(report)} (mean {report.logit:.2f})"
-    return f"{prompts}: {_called(report, best)} writes {written}{_base(report, best)}{larger}."
+    written = f"{logits(best.value)}{ends} to {explained_logit(report)} (mean {report.logit:.2f})"
+    return f"{_size(report)}: {_called(report, best)} adds {written}{_base(report, best)}{larger}."
 
 
 def _called(report: WhyReport, effect: HeadEffect) -> str:
@@ -269,13 +269,13 @@ def _called(report: WhyReport, effect: HeadEffect) -> str:
     return report.name(effect.head) + ("" if label is None else f" ({label.said})")
 
 
-def _of_one(report: WhyReport, best: HeadEffect, most: HeadEffect) -> str:
+def _of_one(report: WhyReport, best: HeadEffect, most: HeadEffect, whole: str) -> str:
     """Return the finding on one prompt: its prediction, then ``best``, or the largest effect."""
     verb = "contributes"
     if most is best:
-        verb = "works against it most:" if best.value < 0 else "contributes most of all heads:"
+        verb = "works against it most:" if best.value < 0 else "contributes the most of any head:"
     said = f"{_predicted(report)} {_called(report, best)} {verb} {logits(best.value)}"
-    said += f" of {report.logit:.2f} logits{_read(report, best)}"
+    said += f" to {whole}{_read(report, best)}"
     unclear = ", no clear difference" if report.tested and not best.clear else ""
     if best.base is not None:
         base = f"; {logits(best.base)} when {quoted(report.first.answer)} is replaced (control)"
@@ -285,25 +285,25 @@ def _of_one(report: WhyReport, best: HeadEffect, most: HeadEffect) -> str:
         absent = f": {quoted(report.first.answer)} is not in the prompt"
         absent = "" if _has_answer(report) else absent
         base = "" if report.first.attribution.labels else f"; no control{absent}"
-    whole = f"{said}{base}{unclear}."
-    return whole if fits_two_lines(whole) else f"{said}{unclear}."
+    full = f"{said}{base}{unclear}."
+    return full if fits_two_lines(full) else f"{said}{unclear}."
 
 
-def _of_none(report: WhyReport, most: HeadEffect, *, usual: bool) -> str:
+def _of_none(report: WhyReport, most: HeadEffect, whole: str, *, usual: bool) -> str:
     """Return that no head writes much of one prediction, or, if usual, more than its control."""
-    whole, value = f"{report.logit:.2f} logits", logits(most.value)
+    value = logits(most.value)
     control = "" if most.base is None else f", {logits(most.base)} with another word there"
     if report.first.attribution.top[0][1] < UNLIKELY and report.first.predicts_answer:
-        return f"The largest head, {_called(report, most)}, writes {value} of its {whole}"
+        return f"The largest head, {_called(report, most)}, adds {value} to {whole}"
     if usual:
-        of_it = f"{_called(report, most)} writes {value} of {whole}"
+        of_it = f"{_called(report, most)} adds {value} to {whole}"
         return f"No head stands out from its control: {of_it}{control}"
     heads, feed_forward = (logits(report.part(kind)) for kind in ("head", "mlp"))
     source, keys = report.first.source(most.head), report.first.keys(most.head)
     at = ""
     if source is not None and source.place and not keys.special[source.place]:
         at = _read(report, most)
-    parts = f"of {whole}, MLPs add {feed_forward}, all heads {heads}"
+    parts = f"of {whole}, MLPs contribute {feed_forward}, all heads {heads}"
     said = f"No single head decides it: {parts}; the largest, {_called(report, most)}, {value}"
     return f"{said}{at}" if fits_two_lines(f"{_predicted(report)} {said}{at}.") else said
 
@@ -524,8 +524,8 @@ def _sum_words(report: WhyReport) -> doc.Words:
 def _caveats(report: WhyReport) -> list[str]:
     caveats = [
         "direct effect: what a head writes into the residual stream, read by the unembedding with "
-        "the final norm's scale held at its value in this run. What it does by way of later heads "
-        "and MLPs is not in it: attnviz ablate and attnviz patch measure that."
+        "the final norm's scale frozen at its value in this run. Its indirect effects, via later "
+        "heads and MLPs, are not included: attnviz ablate and attnviz patch measure those."
     ]
     softcap = report.first.attribution.softcap
     if softcap is not None:
@@ -539,7 +539,7 @@ def _caveats(report: WhyReport) -> list[str]:
         where = f" ({len(controlled)} of the prompts have one)" if report.many else ""
         caveats.append(
             f"control: the same head's contribution to the same answer, mean over {count} in "
-            f"which another token stands where the answer stood before{where}."
+            f"which another token replaces the answer{where}."
         )
     if report.many and len(report.prompts) >= LEAST_TEXTS:
         caveats.append(
@@ -548,8 +548,8 @@ def _caveats(report: WhyReport) -> list[str]:
         )
     if any(prompt.foil is None for prompt in report.prompts):
         caveats.append(
-            "logits have no zero of their own: a part that raises all of them alike changes no "
-            "prediction. --foil TOKEN takes the difference of two, in which such parts cancel."
+            "logits are defined only up to an additive constant: a part that raises them all "
+            "equally changes no prediction, and cancels in the difference that --foil TOKEN takes."
         )
     return caveats
 
@@ -563,6 +563,6 @@ def _measured(report: WhyReport) -> str:
     elif inputs is not None:
         measured += f", what it needs in {inputs.draws + 1} further passes a word"
     if report.controlled:
-        count = counted(len(report.controlled[0].base), "control prompt")
-        measured += f", control over {count} each, seed {report.seed}"
+        count = counted(len(report.controlled[0].base), "prompt") + " for each" * report.many
+        measured += f", control: mean over {count}, seed {report.seed}"
     return measured

@@ -92,7 +92,7 @@ def head_grid(report: WhyReport, scaled: bool = True) -> doc.HeadGrid:
 
 def rankings(report: WhyReport) -> list[doc.Part]:
     """Return two tables: the heads that contribute most for the answer, and against it."""
-    titles = ("Write most for the answer", "Write most against it")
+    titles = ("Largest contributions to the answer", "Largest contributions against it")
     sides = zip(report.ranking, titles, strict=True)
     return [_table(report, effects, title) for effects, title in sides if effects]
 

@@ -200,9 +200,9 @@ class ScalingReport(Report, Provenance):
         off = [abs(found.value - d_k) / found.error for d_k, found in estimates if found.error]
         if self.model is not None or not off:  # of one sample there is no standard error
             return []
-        far = f"{max(off):.1f}" if max(off) >= 0.05 else "less than 0.1"
-        most = "variance is" if len(off) == 1 else "variances are at most"
-        return [f"Theory: the measured {most} {far} SE from d_k; with the scale likewise from 1."]
+        far = f"{-(-10 * max(off) // 1) / 10:.1f}"  # rounded up
+        most = "variance is" if len(off) == 1 else "variances are"
+        return [f"Theory: the measured {most} within {far} SE of d_k, and of 1 with the scale."]
 
 
 def _side(side: ScaledSoftmax) -> dict[str, Any]:

@@ -209,7 +209,7 @@ def _table(report: ScalingReport) -> doc.Table:
         doc.ColumnOf("", report.name, right=False),
         *(doc.ColumnOf(title, partial(both, name)) for name, title in _TITLES.items()),
         row=lambda case: {"bar": (max(case.gain, 0.0), 1.0)},
-        title=[("Without → with the scale; gain of normalised entropy", True)],
+        title=[("Without → with the scale; gain in normalised entropy", True)],
         bars="gain",
         least=3,
     )

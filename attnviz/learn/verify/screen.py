@@ -32,7 +32,7 @@ def document(report: VerifyReport) -> doc.Document:
     model, about = report.model, _OWN_NAME
     measured = "each line compares this library's attention with another's, on the same numbers."
     facts, heading = _own_facts(report), _own_facts(report)[:4]
-    hints = ["--steps: follow it on paper", "--model tiny: check a model"]
+    hints = ["--steps: do it by hand", "--model tiny: check a model"]
     hints.append("--dtype float64: higher precision")
     if report.steps:
         hints = ["--seed 1: other numbers"]
@@ -110,7 +110,7 @@ def _tolerance_words(report: VerifyReport) -> str:
     return (
         f"tolerance: 4ε·√n·m, where ε = {report.epsilon:.3g} is the machine epsilon of "
         f"{report.rounds_in}{least * (report.rounds_in != report.dtype)}, n roundings follow one "
-        "another and add up as a random walk (Higham & Mary 2019), and m is the largest number "
+        "another and add up like a random walk (Higham & Mary 2019), and m is the largest number "
         "that is rounded."
     )
 
@@ -128,7 +128,7 @@ def _table(report: VerifyReport) -> doc.Table:
             named = number.case, report.cases.get(number.case, number.skipped or "")
         groups.setdefault(named, []).append(number)
         if number.case != number.check and number.against and number.skipped is None:
-            pairs.setdefault((number.check, f"with {number.against}"), []).append(number)
+            pairs.setdefault((number.check, f"vs {number.against}"), []).append(number)
     rows = []
     for named, numbers in (*groups.items(), *pairs.items()):
         outcome, cells = verdict(numbers), ["", "", ""]

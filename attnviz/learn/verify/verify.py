@@ -267,7 +267,7 @@ def attention_cases(sizes: Sizes, dtype: str) -> Iterator[AttentionCase]:
     """
     own, other = counted(sizes.tokens, "token"), sizes.keys
     texts = f"{counted(sizes.batch, 'text')} of {own}"
-    yield _case(sizes, dtype, "self", f"{texts}, all visible")
+    yield _case(sizes, dtype, "self", f"{texts}, no mask")
     yield _case(sizes, dtype, "cross", f"{own} attend to {other} of another text", keys=other)
     yield _case(sizes, dtype, "causal", f"{texts}, causal mask", causal=True)
     real = max(1, sizes.tokens - 2)

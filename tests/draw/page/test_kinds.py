@@ -91,7 +91,7 @@ def test_a_written_text_is_walked_through(opened, tmp_path):
     shown = opened(tmp_path / "page.html")
     seen = []
     for step in report:
-        assert f"wrote {step.text.strip()}" in shown.text("#step").replace("\n", " ")
+        assert f"generated {step.text.strip()}" in shown.text("#step").replace("\n", " ")
         shown.press("ArrowRight")
         shown.page.locator("#step button").nth(1).click() if len(seen) < 5 else None
         shown.js("1")

@@ -69,7 +69,7 @@ def test_a_changed_head(run, redrawn, permuted, tmp_path):
     saves = [word for name in names for word in ("--save", name)]
     shown = redrawn("diff", "tiny", permuted, *saves, "--explain")
     assert shown.code == 0, shown.err
-    assert "most L1H2" in shown.out
+    assert "most of all L1H2" in shown.out
     assert "L1H2 in A" in shown.out
     assert "How to read this" in shown.out
     assert all((tmp_path / name).stat().st_size > 1000 for name in names)
@@ -111,7 +111,7 @@ def test_what_is_no_number_is_refused(run, tuned):
 def test_a_floor_by_hand_is_of_the_divergence_alone(redrawn, reported, permuted):
     asked = ("diff", "tiny", permuted, "--noise-floor", "0.1", "--index-base", "1")
     shown = redrawn(*asked, "--no-full", "-q").out
-    assert "most L2H3" in shown
+    assert "most of all L2H3" in shown
     assert (
         "JS divergence, nats · shaded above .0693   Output, cosine distance · not tested" in shown
     )
@@ -133,7 +133,7 @@ def test_saved_results(run, permuted):
     ]
     assert (found["noise_floor"], found["kl"], found["saved"]) == (None, None, True)
     shown = run("diff", "base.json", "base.json").lines
-    assert "None of 24 heads changed" in " ".join(shown)
+    assert "None of the 24 heads changed" in " ".join(shown)
     assert run("diff", "base.json", "tiny", "--no-full").lines[0].startswith("tiny → tiny")
 
 
@@ -218,7 +218,7 @@ def test_first_screens_fit(redrawn, permuted, checkpoint, columns, lines):
     words = "A cat saw the cat on a mat and the dog sat ."
     other = ("--text", words, "--text-b", words[::-1].replace(".", "a"))
     for asked, name, verdict in (
-        (("tiny", permuted), "tiny → ", "changed by more than rounding does, most L1H2"),
+        (("tiny", permuted), "tiny → ", "changed by more than rounding, most of all L1H2"),
         ((str(checkpoint("bert")), *other), "…/bert: another text", "1 text, too few to test a"),
     ):
         size = {"COLUMNS": str(columns), "LINES": str(lines)}
@@ -227,5 +227,5 @@ def test_first_screens_fit(redrawn, permuted, checkpoint, columns, lines):
         assert max(map(width, shown)) <= columns
         assert verdict in " ".join(shown[1:3])
         assert shown[0].startswith(name)
-        tests = re.search(r"the larger +JS, nats.*FDR 5%, \d+ tests", "\n".join(shown))
+        tests = re.search(r"ranked by +JS, nats.*FDR 5%, \d+ tests", "\n".join(shown))
         assert bool(tests) == (asked[0] == "tiny")

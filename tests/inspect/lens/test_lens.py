@@ -77,8 +77,8 @@ def test_random_weights_say_so():
 
 def test_far_readings_are_warned_about(report):
     assert report.far == 2
-    assert "KL is over 1 nat up to L0: the words there may mislead." in str(report)
-    assert "words there may mislead" not in str(with_ranks(report, 1, 1, 1))
+    assert "KL is over 1 nat up to L0: the tokens there may be misleading." in str(report)
+    assert "tokens there may be misleading" not in str(with_ranks(report, 1, 1, 1))
 
 
 def test_its_objects_agree(run, report):

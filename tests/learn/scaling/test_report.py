@@ -78,7 +78,6 @@ def test_theory_is_held_against_what_is_measured(random_report, one_report, head
     off = replace(case, plain=replace(case.plain, measures=measures))
     report = replace(random_report, cases=(*random_report.cases[:2], off))
     assert report.seen == [
-        "Theory: the measured variances are at most 5080.0 SE from d_k; with the scale likewise "
-        "from 1."
+        "Theory: the measured variances are within 5080.0 SE of d_k, and of 1 with the scale."
     ]
     assert one_report.seen == head_report.seen == []

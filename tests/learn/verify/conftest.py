@@ -37,7 +37,7 @@ def make_own(broken=False, steps=False, **fields):
         2.0**-23,
         tuple(numbers),
         sizes=Sizes(4, 2, 1, 3, 7, 2, 5) if steps else Sizes(64, 8, 2, 7, 11, 2, 5),
-        cases={"self": "2 texts of 7 tokens, all visible", "grouped": "8 heads share 2"},
+        cases={"self": "2 texts of 7 tokens, no mask", "grouped": "8 heads share 2"},
         steps=make_steps() if steps else (),
         causal=True,
         versions={"numpy": "2.0.0", "torch": "2.6.0"},

@@ -36,9 +36,9 @@ def test_a_fault_fails_with_exit_1_and_everything_is_shown(run, monkeypatch, tmp
     result = run("verify", "--no-keras", "--save", "a.csv")
     assert result.code == 1
     for row in (
-        "FAIL  NumPy    with naive loop",
-        "FAIL  torch    with NumPy",
-        "PASS  torch    with n",
+        "FAIL  NumPy    vs naive loop",
+        "FAIL  torch    vs NumPy",
+        "PASS  torch    vs n",
     ):
         assert len(re.findall(f"^{row}", result.out, re.MULTILINE)) == 1, row
     assert [case for case in CASES if f"FAIL  {case} " in result.out] == CASES

@@ -81,7 +81,7 @@ def answer(report: AblationReport) -> str:
         names = listed([report.head_name(head) for head in report.by_gradient[:_NAMED]])
         return f"Largest gradients: {names}; an estimate, nothing was ablated.{end}"
     if math.isnan(report.baseline.get("loss", 0.0)):
-        return "The loss is not a number (NaN) even with every head: nothing can be ranked."
+        return "The loss is not a number (NaN) even with all heads: nothing can be ranked."
     if report.text_count > 1:
         end = f" {report.text_count} {noun(report)}s are too few for a ranking."
     tried, unit = len(report.effects), UNITS[report.unit]
@@ -315,14 +315,14 @@ def _scan_facts(report: AblationReport) -> list[str]:
         facts.append("last prediction of each text only")
     loss, name = report.baseline.get("loss"), _loss_name(report)
     if loss is not None:
-        facts.append(f"{name} {loss:.3f}{report.loss_unit} with every head")
+        facts.append(f"{name} {loss:.3f}{report.loss_unit} with all heads")
         facts += ["each word masked in turn"] * (name == "pseudo-loss")
     if report.answer is not None and report.foil is not None:
         asked = f'answer "{report.answer}" against foil "{report.foil}"'
         before = report.baseline.get("logit_diff")
         facts.append(asked if before is None else f"{asked}: {before:+.3f} logits")
     elif report.classes:
-        asked = "predicted with every head" if report.answer is None else f'"{report.answer}"'
+        asked = "predicted with all heads" if report.answer is None else f'"{report.answer}"'
         facts.append(f"{'answer' if report.classes == START_END else 'label'}: {asked}")
     return facts
 
@@ -409,14 +409,14 @@ def caveats(report: AblationReport) -> list[str]:
         f"{report.rank_correlation or 0.0:+.2f}; the gradient is "
         "approximate.": report.rank_correlation is not None,
         f"interval: 95%, bootstrap-t over {counted(report.text_count, noun(report))}, 2,000 draws; "
-        "paired differences to the model with every head.": any(mean.interval for mean in first),
+        "paired differences to the model with all heads.": any(mean.interval for mean in first),
         f"correction: {tried} ablations are tried, and {0.05 * tried:.1f} intervals would exclude "
         "0 by chance alone. Named first, or called harmful, is only what is significant among "
         "all: bootstrap-t over the texts, largest |t|, p at most .05.": tried > 1
         and any(mean.adjusted is not None for mean in first),
         "chance: in each draw the Δ loss of every token gets a random sign, and the largest "
-        f"change of {counted(tried, 'ablation')} is taken. What happens at one token alone cannot "
-        "beat that: --texts FILE measures whether it lasts.": untested,
+        f"change of {counted(tried, 'ablation')} is taken. An effect at a single token cannot be "
+        "significant here; --texts FILE tests whether it generalises.": untested,
         "edge: the score of the attention from the first word to the second becomes -inf, and the "
         "softmax runs over the other keys; nothing else is changed.": report.edges,
         "one text: a change of the output is above zero for every head, so this text alone has no "
@@ -447,6 +447,6 @@ def explanation(report: AblationReport) -> Explanation:
     seed = f", seed {report.seed}" * many
     return Explanation(
         "ablate",
-        f"measured over {texts} ({tokens}{seed}); each number is the difference to the model with "
-        "every head.",
+        f"measured over {texts} ({tokens}{seed}); each number is the difference to the model "
+        "with all heads.",
     )
