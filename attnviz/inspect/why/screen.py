@@ -271,9 +271,9 @@ def _called(report: WhyReport, effect: HeadEffect) -> str:
 
 def _of_one(report: WhyReport, best: HeadEffect, most: HeadEffect, whole: str) -> str:
     """Return the finding on one prompt: its prediction, then ``best``, or the largest effect."""
-    verb = "contributes"
+    verb = "adds"
     if most is best:
-        verb = "works against it most:" if best.value < 0 else "contributes the most of any head:"
+        verb = "works against it most:" if best.value < 0 else "adds the most of any head:"
     said = f"{_predicted(report)} {_called(report, best)} {verb} {logits(best.value)}"
     said += f" to {whole}{_read(report, best)}"
     unclear = ", no clear difference" if report.tested and not best.clear else ""

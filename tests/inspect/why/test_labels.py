@@ -72,7 +72,7 @@ def test_a_negative_logit_is_lowered_by_what_writes_against_it(run, tmp_path):
         found = run(*asked, "--json").document
         values = [one["contribution"] for one in found["parts"] if one["kind"] == "head"]
         value = max(values, key=abs)
-        extent = "works against it most" if value < 0 else "contributes the most of any head"
+        extent = "works against it most" if value < 0 else "adds the most of any head"
         said = " ".join(run(*asked, "--no-full").lines)
         assert f"{extent}: {value:+.2f} to the logit of {found['logit']:.2f}" in " ".join(
             said.split()

@@ -87,8 +87,8 @@ def test_induction_heads_stand_out_of_a_repeated_name(run):
     assert found["controls"] == 20
     shown = run("why", PROMPT).out
     assert (
-        "Next: “John” (p = .97). L1H2 (induction) contributes the most of any head: +4.44 to the "
-        "logit of 13.61, read from “John” (4); control +0.01."
+        "Next: “John” (p = .97). L1H2 (induction) adds the most of any head: +4.44 to the "
+        "logit of 13.61, read from “John” (4); +0.01 when “John” is replaced (control)."
     ) in " ".join(shown.split())
 
 
