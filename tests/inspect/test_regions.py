@@ -87,7 +87,7 @@ def test_the_finding_is_about_the_regions(redrawn):
     few = redrawn("heads", TEXT, "--span", "it=9:10", "--span", "who=1:3", "--full").out
     assert " has 1 token: too few to tell from chance" in " ".join(few.split())
     random = redrawn("heads", "a b c d", "--span", "x=a b", "--model", "mha", "--full").out
-    assert "regions say nothing of the model" in " ".join(random.split())
+    assert "regions say nothing about the model" in " ".join(random.split())
 
 
 def test_bands_stand_in_pictures_and_pages(run, tmp_path):
