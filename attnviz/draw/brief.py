@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from attnviz.draw.document import Document, Table, Ways, leaves
+from attnviz.draw.document import Document, Row, Table, Ways, leaves
 
 if TYPE_CHECKING:
     from attnviz.draw.document import Words
@@ -37,16 +38,42 @@ def brief(command: str, document: Document) -> dict[str, Any]:
         "measured": _cut(_joined(document.heading) or document.title),
         "finding": _cut(document.finding),
         "columns": [column.title for column in table.columns],
-        "rows": [[_value(cell) for cell in row.cells] for row in table.rows],
+        "rows": _rows(table),
         "rows_left_out": 0,
         "next": [step for step in steps if not step.startswith("--explain")],
     }
     rows = answer["rows"]
+    known = len(rows)
     del rows[MOST_ROWS:]
     while len(json.dumps(answer)) > MOST_BYTES and (longest := rows or answer["next"]):
         longest.pop()
-    answer["rows_left_out"] = len(table.rows) + table.hidden - len(rows)
+    answer["rows_left_out"] = known + table.hidden - len(rows)
     return answer
+
+
+def _rows(table: Table) -> list[list[Any]]:
+    """Return the rows of a table, with the headings within it in the first cells below them.
+
+    The rows of several headings take turns, so that the first of each are among the first. The
+    title of the first column is the heading of the rows above all others.
+    """
+    if len(table.columns) == 1 or not any(_heads(row) for row in table.rows):
+        return [[_value(cell) for cell in row.cells] for row in table.rows]
+    above = table.columns[0].title
+    parts: dict[str, list[list[Any]]] = {above: []}
+    for row in table.rows:
+        first, *others = row.cells
+        if _heads(row):
+            above = first.strip()
+            parts[above] = []
+        else:
+            named = f"{above}: {first.strip()}"
+            parts[above].append([named, *map(_value, others)])
+    return [row for turn in zip_longest(*parts.values()) for row in turn if row is not None]
+
+
+def _heads(row: Row) -> bool:
+    return len(row.cells) == 1
 
 
 def _table(document: Document) -> Table:

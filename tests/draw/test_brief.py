@@ -34,6 +34,12 @@ def test_rows_that_are_left_out_are_counted():
     assert told["rows_left_out"] == 20
 
 
+def test_rows_below_headings_take_turns_and_name_their_heading():
+    told = answer([("a", "1"), ("b", "2"), ("query",), ("c", "3")])
+    assert told["rows"] == [["head: a", 1], ["query: c", 3], ["head: b", 2]]
+    assert told["rows_left_out"] == 0
+
+
 @pytest.mark.parametrize("text", ["나는 오늘 학교에 갔다 " * 40, "\x1b[31m" * 300, "x" * 5000])
 def test_it_has_at_most_two_thousand_bytes(text):
     told = answer([(text[:200], "1")] * 12, text)
