@@ -136,7 +136,7 @@ def _most_hurt(report: AblationReport, effect: Effect) -> str:
     tokens, at = (report.targets or report.texts)[0], int(changes.argmax())
     if effect.shown(report.metric).value <= 0 or changes[at] <= 0:
         return ""
-    return f", mostly at {quoted_word(tokens, words_of_tokens(tokens)[at])}"
+    return f", most of all at {quoted_word(tokens, words_of_tokens(tokens)[at])}"
 
 
 def _edge_words(report: AblationReport) -> str:

@@ -185,7 +185,7 @@ def test_findings(scans):
     assert finding(scans(texts=3)).endswith("15 changes. 3 texts are too few for a ranking.")
     assert finding(scans()) == (
         "Without L1H2 the loss rises by 0.0747 nats/token (3.250 → 3.325), the largest "
-        "of 15 changes, mostly at “,”, but not significant (p = .20; one text)."
+        "of 15 changes, most of all at “,”, but not significant (p = .20; one text)."
     )
     one = scans()
     tie = replace(one.ranking(2).matter[1], means=one.ranking(1).matter[0].means)
