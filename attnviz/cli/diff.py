@@ -80,7 +80,7 @@ class _Pictures(shared.SomePictures, panel="What to compare"):
 @dataclass(frozen=True)
 class _TextsOfB(Options, panel="B under different settings"):
     text_b: str | None = option(
-        "TEXT", "What B reads instead of --text, with as many tokens.", words=True
+        "TEXT", "What B reads instead of --text: as many tokens.", words=True
     )
     texts_b: Path | None = option("FILE", "What B reads instead of --texts, line by line.")
 
@@ -102,7 +102,7 @@ def diff(
     loading: shared.Loading,
     output: shared.Output,
 ) -> None:
-    """Compare two models head by head, above a noise floor."""
+    """Compare two models head by head, against a noise floor."""
     from attnviz.inspect.diff import diff as question
     from attnviz.inspect.diff.sides import both_sides
     from attnviz.models.resolve import LoadOptions

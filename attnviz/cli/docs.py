@@ -54,7 +54,7 @@ class _Page(Options):
         "TOPIC", "A page, or words to search for.", autocompletion=complete_topic
     )
     colour: ColourChoice = option(
-        "WHEN", "auto (obeys NO_COLOR and pipes), always or never.", "auto", name="--color"
+        "WHEN", "auto (off with NO_COLOR or in a pipe), always or never.", "auto", name="--color"
     )
 
 

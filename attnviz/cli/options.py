@@ -291,7 +291,7 @@ _EXPLAINED = (SCREEN_ENDING, ".md", ".html")
 
 def contrast() -> Any:
     """Return the option that gives small weights more colour."""
-    about = "Weight at which cells reach the full colour."
+    about = "Weight at which cells reach full colour."
     return option("WEIGHT", about, 1.0, min=0.001, max=1.0)
 
 
@@ -308,7 +308,7 @@ class Output(Options, panel="Output"):
     )
     contrast: float = contrast()
     colour: ColourChoice = option(
-        "WHEN", "auto (obeys NO_COLOR and pipes), always or never.", "auto", name="--color"
+        "WHEN", "auto (off with NO_COLOR or in a pipe), always or never.", "auto", name="--color"
     )
     ascii: bool = flag("Draw with ASCII only.")
     width: int | None = option(

@@ -44,7 +44,7 @@ class _Models(Options):
 
 @command(EXAMPLES, "--tokens --batch --dtype --memory --gpu --compare")
 def params(named: _Models, request: ParamsRequest, output: Output) -> None:
-    """Count parameters, KV cache, operations and memory of any attention design, exactly."""
+    """Compute parameters, KV cache, FLOPs and memory of any attention design, exactly."""
     from attnviz.count.params import params as question
     from attnviz.count.params.request import NamedModel
 

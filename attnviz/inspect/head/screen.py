@@ -78,7 +78,7 @@ _SMALL_MAP = 61
 _WIDE = 100
 """The columns from which the lines may be more than those of the map."""
 
-_IN_TABLES = ("hurts", "fires")
+_IN_TABLES = ("loss up", "fires")
 _IN_FINDING = ("label", "without")
 _LEFT_OUT = (_IN_TABLES, (*_IN_TABLES, "label"), (*_IN_TABLES, *_IN_FINDING), _IN_FINDING)
 """The lines that a first screen may leave out, as its tables or its finding say the same."""
@@ -276,7 +276,7 @@ def _lines(card: HeadCard, without: Collection[str] = ()) -> list[doc.Part]:
     lines = {
         "label": (_label(card), "label"),
         "without": (_without(card), "loss"),
-        "hurts": (_hurts(card), "hurts"),
+        "loss up": (_hurts(card), "hurts"),
         "fires": (fires, "fires"),
         "writes": (_writes(card), "writes"),
         "copies": (_copies(card), "copies"),

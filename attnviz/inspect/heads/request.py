@@ -68,7 +68,7 @@ class ViewOptions(Options, panel="View"):
         name="--sink/--no-sink",
     )
     norm_weighted: bool = flag(
-        "Show each weight times the norm of the value that it moves, rows rescaled."
+        "Show each weight times the norm of the value vector it multiplies, rows rescaled."
     )
     ablate: tuple[str, ...] = option("HEADS", "Zero-ablate these heads, named as in --head.", ())
     sort: str | None = option(

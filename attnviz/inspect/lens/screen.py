@@ -241,13 +241,13 @@ def _caveats(report: LensReport) -> list[str]:
     caveats = [
         "lens: the residual stream after a block, decoded with the model's own final norm "
         "and unembedding as if the later blocks were left out. After the last block that is the "
-        "model's prediction; before that it is not yet making one, and the lens may be misleading."
+        "model's prediction; before that the model has not made one, and the lens may mislead."
     ]
     if report.far:
         caveats.append(_far(report))
     written = (
-        "what each writes at this token, read with the norm's scale at the end, less its mean over "
-        "the vocabulary; the difference between two tokens matches attnviz why."
+        "what each writes at this token, unembedded with the final norm's scale, minus its mean "
+        "over the vocabulary; the difference between two tokens matches attnviz why."
     )
     if report.reading.end is not None:
         written = (

@@ -16,7 +16,7 @@ class _Question(Options, panel="What to explain"):
     head: str | None = option(
         "HEAD",
         "The head, such as L1H2, or a label such as induction (default: that of the link least "
-        "likely by chance; with --query or --key, the labelled head that attends most).",
+        "likely to arise by chance; with --query or --key, the labelled head that attends most).",
         short="-H",
         brief="The head: L1H2, induction (default: picked automatically).",
     )
@@ -41,8 +41,8 @@ class _Question(Options, panel="What to explain"):
     )
     controls: int | None = option(
         "N",
-        "Number of prompts with random words around query and key (default: 20; 5 each for many "
-        "prompts; 0: none). Each costs one forward pass.",
+        "Number of prompts with random words around query and key (default: 20, or 5 per prompt of "
+        "many; 0: none). Each costs one forward pass.",
         min=0,
         max=1000,
     )

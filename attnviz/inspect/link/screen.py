@@ -455,7 +455,7 @@ def _choice_words(report: LinkReport) -> doc.Words:
     elif reason == "induction":
         why = "an induction head at a repeated word"
     elif reason == "label":
-        why = "what the head's label says"
+        why = "by the head's label"
     elif reason == "asked":
         why = "the strongest link of a pronoun, a verb or a repeated word"
     elif math.isnan(link.chance):
@@ -481,7 +481,7 @@ def _caveats(report: LinkReport) -> list[str]:
             f"random: the same part at the same positions, mean over "
             f"{counted(report.controls, 'prompt')} in which random words replace all but query and "
             "key, the first token and special tokens; as large: in how many of these the part is "
-            "at least as large. It separates context from position, and tests no single link."
+            "at least as large. It separates context from position; it tests no individual link."
         )
     if report.many and len(report.prompts) >= LEAST_TEXTS:
         caveats.append(

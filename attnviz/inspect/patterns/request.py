@@ -32,7 +32,9 @@ class _Scoring(Options, panel="What to score"):
         brief="Your own annotated sentences.",
     )
     without_first: bool = flag("Leave out the weight on the first token and renormalise.")
-    norm_weighted: bool = flag("Score each weight times the norm of the value that it moves.")
+    norm_weighted: bool = flag(
+        "Score each weight times the norm of the value vector it multiplies."
+    )
     reduce: Literal["auto", "fused", "blocks", "full"] = option(
         "WAY",
         "How to read attention: full (a layer's whole matrices), blocks (of rows) or fused (only "

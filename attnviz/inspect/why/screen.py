@@ -549,7 +549,7 @@ def _caveats(report: WhyReport) -> list[str]:
     if any(prompt.foil is None for prompt in report.prompts):
         caveats.append(
             "logits are defined only up to an additive constant: a part that raises them all "
-            "equally changes no prediction, and cancels in the difference that --foil TOKEN takes."
+            "equally changes no prediction, and cancels in the difference that --foil TOKEN gives."
         )
     return caveats
 

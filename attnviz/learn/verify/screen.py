@@ -109,8 +109,8 @@ def _tolerance_words(report: VerifyReport) -> str:
     least = ", in which its least exact steps are computed"
     return (
         f"tolerance: 4ε·√n·m, where ε = {report.epsilon:.3g} is the machine epsilon of "
-        f"{report.rounds_in}{least * (report.rounds_in != report.dtype)}, n roundings follow one "
-        "another and add up like a random walk (Higham & Mary 2019), and m is the largest number "
+        f"{report.rounds_in}{least * (report.rounds_in != report.dtype)}, n successive "
+        "roundings accumulate like a random walk (Higham & Mary 2019), and m is the largest number "
         "that is rounded."
     )
 

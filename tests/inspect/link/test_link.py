@@ -79,7 +79,7 @@ TIRED = "The cat sat on the mat because it was tired."
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (TIRED, "chosen: what the head's label says · control .21"),
+        (TIRED, "chosen: by the head's label · control .21"),
         (PROMPT, "chosen: an induction head at a repeated word · control .2"),
         ("Hello", "chosen: of 3 word pairs the closest to significance"),
         ("It", "chosen: the strongest link from the last token · no two words to test"),

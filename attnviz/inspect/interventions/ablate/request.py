@@ -76,7 +76,7 @@ class _Ablation(Options, panel="What to ablate"):
     )
     mode: Mode = option(
         "MODE",
-        "Replace a head's output with zero, its mean over the reference, or its value in another "
+        "Replace a head's output with zero, its mean over the reference, or its output on another "
         "text (resample).",
         "zero",
         brief="Ablation: zero, mean or resample.",
