@@ -13,9 +13,7 @@ from attnviz.options import IndexBase, Options, Ranked, Seed, argument, option
 class _Sender(Options):
     """The argument that names the sender, whose share in later heads' inputs is measured."""
 
-    sender: str = argument(
-        "HEAD", "The head that later heads read from, such as L0H0, or a label.", ...
-    )
+    sender: str = argument("HEAD", "The head that later heads read from: L0H0, or a label.", ...)
 
 
 @dataclass(frozen=True)
