@@ -22,7 +22,7 @@ def test_a_link_restores_the_view_and_is_written(opened, mary):
     assert shown.text("#mode [aria-pressed=true]") == "without sink"
     shown.press("k", "s", "r", "p")
     shown.wait("location.hash.endsWith('L0H3')")
-    link = shown.page.url.split("#")[1]
+    link = shown.js("location.hash")[1:]
     assert link == ("L0H3&q=10&k=3&lock&mode=sinkless&scope=layer&direction=from&pins=L1H2,L0H3")
     again = opened(mary, f"#{link}")
     assert again.js("({...state, labels: []})") == shown.js("({...state, labels: []})")

@@ -88,7 +88,7 @@ def test_the_heads_of_a_layer_lie_over_each_other(opened, mary):
     shown.js("1")
     assert shown.js("pinned().map((head) => shown.names[head])") == ["L1H0", "L1H2"]
     assert shown.js("[...current()].slice(8 * 14)[5].toFixed(2)") == "0.71"  # the chosen head's
-    again = opened(mary, f"#{shown.page.url.split('#')[1]}")
+    again = opened(mary, shown.js("location.hash"))
     assert again.js("[...state.off]") == [5]
     again.js("$('pins').children[2].dispatchEvent(new MouseEvent('click', { detail: 2 }))")
     assert again.js("[shown.names[state.head], pinned().length]") == ["L1H2", 0]
@@ -118,7 +118,7 @@ def test_colours_are_full_at_a_smaller_weight_and_a_map_has_the_whole_width(open
     assert wide > before[1] * 1.5
     assert shown.js("mapView.places.cell") >= 30
     assert not shown.page.locator("#lines").is_visible()
-    again = opened(mary, f"#{shown.page.url.split('#')[1]}&full=0.2&room=map")
+    again = opened(mary, f"{shown.js('location.hash')}&full=0.2&room=map")
     assert again.js("[state.full, state.room]") == ["0.2", "map"]
 
 
