@@ -80,7 +80,7 @@ class _Pictures(shared.SomePictures, panel="What to compare"):
 @dataclass(frozen=True)
 class _TextsOfB(Options, panel="B under different settings"):
     text_b: str | None = option(
-        "TEXT", "What B reads instead of --text: as many tokens.", words=True
+        "TEXT", "What B reads instead of --text, with the same number of tokens.", words=True
     )
     texts_b: Path | None = option("FILE", "What B reads instead of --texts, line by line.")
 

@@ -257,7 +257,7 @@ class Loading(Device):
     offload: str | None = option(
         "DIR", "With --device auto: directory for weights that do not fit (default: their files)."
     )
-    tp: bool = flag("Split each layer across the processes of torchrun (tensor parallelism).")
+    tp: bool = flag("Split each layer across torchrun's processes (tensor parallelism).")
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ class _ConditionOfB(Options, panel="B under different settings"):
     """The options on how B is loaded if not as A."""
 
     dtype_b: Literal["auto", "float32", "float16", "bfloat16", "float64"] | None = option(
-        "DTYPE", "Compute B in this dtype."
+        "DTYPE", "Run B in this dtype."
     )
     revision_b: str | None = option("REVISION", "Branch, tag or commit of B on the Hub.")
     backend_b: Literal["auto", "numpy", "torch"] | None = option("BACKEND", "Backend for B.")

@@ -120,7 +120,7 @@ class LongOptions(Options, panel="Long texts"):
     """The options for texts whose maps are too large to be shown, or held, whole."""
 
     queries: str | None = option(
-        "A-B", "Show these query tokens in full, such as 8000-8050; the rest is pooled."
+        "A-B", "Show these query tokens in full, such as 8000-8050; the rest are pooled."
     )
     keys: str | None = option("A-B", "Show these key tokens in full.")
 

@@ -70,7 +70,7 @@ class PromptPair(Options):
     )
     chat: bool = flag(
         "Format each prompt with the model's chat template: as a user message, or as a chat in "
-        "the form of heads --chat."
+        "the format that heads --chat takes."
     )
     pairs: Path | PromptPairs | None = option(
         "FILE",

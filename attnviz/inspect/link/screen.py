@@ -481,7 +481,7 @@ def _caveats(report: LinkReport) -> list[str]:
             f"random: the same part at the same positions, mean over "
             f"{counted(report.controls, 'prompt')} in which random words replace all but query and "
             "key, the first token and special tokens; as large: in how many of these the part is "
-            "at least as large. It separates context from position; it tests no individual link."
+            "at least as large. It separates context from position; it does not test single links."
         )
     if report.many and len(report.prompts) >= LEAST_TEXTS:
         caveats.append(

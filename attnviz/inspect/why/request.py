@@ -24,7 +24,7 @@ class _Question(Options, panel="What to explain"):
     controls: int | None = option(
         "N",
         "Number of control prompts, in which another token replaces every copy of the answer "
-        "(default: 20, or 5 per prompt of many; 0: none). Each costs one forward pass.",
+        "(default: 20, or 5 per prompt with --texts; 0: none). Each costs one forward pass.",
         min=0,
         max=1000,
     )
