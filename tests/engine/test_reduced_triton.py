@@ -241,7 +241,7 @@ def test_a_tile_that_does_not_fit_makes_room_for_a_smaller_one(layers):
         return int(tile.keys)
 
     ours, _ = small_layer(layers)
-    assert [ours._fitting(tiles, run) for _ in range(2)] == [16, 16]
+    assert [ours._fitting("rows", tiles, run) for _ in range(2)] == [16, 16]
     assert tried == [64, 32, 16, 16], "float32 has no room for the first; ptxas refuses a tile once"
 
 
