@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from attnviz.draw.document import Document, Row, Table, Ways, leaves
+from attnviz.draw.document import Document, Table, Ways, leaves
 
 if TYPE_CHECKING:
     from attnviz.draw.document import Words
@@ -57,23 +58,20 @@ def _rows(table: Table) -> list[list[Any]]:
     The rows of several headings take turns, so that the first of each are among the first. The
     title of the first column is the heading of the rows above all others.
     """
-    if len(table.columns) == 1 or not any(_heads(row) for row in table.rows):
-        return [[_value(cell) for cell in row.cells] for row in table.rows]
-    above = table.columns[0].title
-    parts: dict[str, list[list[Any]]] = {above: []}
+    above = table.columns[0].title if table.columns else ""
+    parts: dict[str, list[Sequence[str]]] = {above: []}
     for row in table.rows:
-        first, *others = row.cells
-        if _heads(row):
-            above = first.strip()
-            parts[above] = []
+        if len(row.cells) == 1 < len(table.columns):
+            above = row.cells[0].strip()
         else:
-            named = f"{above}: {first.strip()}"
-            parts[above].append([named, *map(_value, others)])
-    return [row for turn in zip_longest(*parts.values()) for row in turn if row is not None]
-
-
-def _heads(row: Row) -> bool:
-    return len(row.cells) == 1
+            parts.setdefault(above, []).append(row.cells)
+    if len(parts) > 1:
+        parts = {
+            name: [(f"{name}: {cells[0].strip()}", *cells[1:]) for cells in rows]
+            for name, rows in parts.items()
+        }
+    turns = zip_longest(*parts.values(), fillvalue=())
+    return [[_value(cell) for cell in cells] for turn in turns for cells in turn if cells]
 
 
 def _table(document: Document) -> Table:

@@ -64,15 +64,13 @@ def overlays(block: Block, theme: Theme, console: Console) -> Iterator[str]:
     protocol = protocol_of(console)
     if protocol is None or console.width > shutil.get_terminal_size().columns:
         return
-    below = len(block.lines)
-    for up, line in zip(range(below, 0, -1), block.lines, strict=True):
+    for up, line in zip(range(len(block.lines), 0, -1), block.lines, strict=True):
         column = 1
         for segment in line:
             mark = segment.style.meta.get(MARK) if segment.style else None
             if mark is not None and up < console.height:
                 draw, lines, columns = (theme.pictures or [])[mark]
-                high, wide = _CELL
-                pixels = np.rint(draw(lines * high, columns * wide)).astype(np.uint8)
+                pixels = np.rint(draw(lines * _CELL[0], columns * _CELL[1])).astype(np.uint8)
                 make = _in_kitty if protocol == "kitty" else _in_sixels
                 image = make(pixels, lines, columns, console)
                 yield f"\x1b7\x1b[{up}A\x1b[{column}G{image}\x1b8"
@@ -82,11 +80,11 @@ def overlays(block: Block, theme: Theme, console: Console) -> Iterator[str]:
 def _in_kitty(pixels: NDArray[np.uint8], lines: int, columns: int, console: Console) -> str:
     """Return the message that shows pixels in so many lines and columns, without an answer."""
     data = b64encode(picture_png(pixels)).decode()
-    parts = [data[at : at + _CHUNK] for at in range(0, len(data), _CHUNK)]
-    facts = [f"a=T,f=100,c={columns},r={lines},C=1,q=2,", *[""] * (len(parts) - 1)]
-    more = [1] * (len(parts) - 1) + [0]
-    messages = zip(facts, more, parts, strict=True)
-    return "".join(f"\x1b_G{fact}m={rest};{part}\x1b\\" for fact, rest, part in messages)
+    facts, message = f"a=T,f=100,c={columns},r={lines},C=1,q=2,", ""
+    for at in range(0, len(data), _CHUNK):
+        more = int(at + _CHUNK < len(data))
+        message += f"\x1b_G{facts * (at == 0)}m={more};{data[at : at + _CHUNK]}\x1b\\"
+    return message
 
 
 def _in_sixels(pixels: NDArray[np.uint8], lines: int, columns: int, console: Console) -> str:

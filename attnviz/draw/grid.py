@@ -112,14 +112,15 @@ def grid_block(grid: HeadGrid, theme: Theme, max_width: int) -> Block:
 
     Cells hold letter and text if both fit in every cell, else the letter, cut if necessary. Where a
     cell would have less than three characters, a row is broken into several lines, each of which
-    begins with the name of its first cell. Cells that do not exist stay blank.
+    begins with the name of its first cell. Two rows in a line have no letters, nor has their key.
     """
     title = words_block(grid.title, theme, max_width)
     fits = len(grid.columns) <= max_width - names_width(grid.rows) - 3
     halved = grid.halved and theme.half_blocks and fits
     drawn = _two_a_line(grid, theme, max_width) if halved else _cells(grid, theme, max_width)
     cells = stack([title, drawn], gap=0)
-    return stack([cells, key_block(grid.key, grid.scale, theme, max_width)])
+    key = [entry for entry in grid.key if entry.tint or not (halved and entry.letter)]
+    return stack([cells, key_block(key, grid.scale, theme, max_width)])
 
 
 def _cells(grid: HeadGrid, theme: Theme, max_width: int) -> Block:

@@ -344,11 +344,12 @@ def _has_dense_grid(group: doc.Group) -> bool:
 
 
 def _halved(part: doc.Part, _: int) -> doc.Part:
-    """Return a grid of colours without texts with two rows in a line; other parts as they are."""
+    """Return a grid with two rows in a line, if at most one column would lose its name by it."""
     if not isinstance(part, doc.HeadGrid) or part.halved or len(part.rows) < 2:
         return part
     lettered = any(cell.letter for cell in part.cells.values())
-    return part if lettered else part._replace(halved=True)
+    named = sum(not name.removeprefix("H").isdigit() for name in part.columns)
+    return part if lettered or named > 1 else part._replace(halved=True)
 
 
 # Groups and parts ----------------------------------------------------------------------------

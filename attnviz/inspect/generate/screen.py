@@ -43,11 +43,12 @@ from attnviz.inspect.generate.run import WrittenRun
 from attnviz.measures.registry import label_named
 from attnviz.records import SINKS, RegionShares, Tokens
 
-_SOURCES = 3
-_LIKELY = 5
+_SOURCES, _LIKELY = 3, 5
 _LONGEST_TOKEN, _SHORT_TOKEN = 14, 10
 _LEAST_STEPS, _LEAST_BESIDE = 4, 72
-_LEAST_WRITTEN = 20
+_LEAST_WRITTEN = 40
+"""The least columns of the sentence that quotes the output; in less room it is left out."""
+
 _LEAST_MAP, _LEAST_WIDE, _BETWEEN = 9, 50, 13
 """The least lines and columns of a map, and the lines that other parts take."""
 
@@ -188,7 +189,7 @@ def _finding(report: GenerateReport) -> str:
     elif loop := loop_of((*run.begun.ids, *written), len(written)):
         period, since = loop
         same = counted(period, "token") if period > 1 else "token"
-        cycle = f"From token {since + 1} on it repeats the same {same}"
+        cycle = f"From token {since + 1} on, the output repeats the same {same}"
         words = f"{cycle}; {_copied(report, name)}."
     elif activity.name == "induction":
         words = f"{_copied(report, name)}."
@@ -201,10 +202,9 @@ def _finding(report: GenerateReport) -> str:
     elif activity.name == "peaked":
         given = f"{score} of its attention on a single token on average ({_base(activity)})"
         words = f"{lead}{name} puts {given} {over}."
-    for room in range(LONGEST_FINDING - len(words) - 1, _LEAST_WRITTEN, -1):
-        if fits_two_lines(f"{_written(run.text_written, room)} {words}"):
-            return f"{_written(run.text_written, room)} {words}"
-    return f"{_written(run.text_written, _LEAST_WRITTEN)} {words}"
+    rooms = range(LONGEST_FINDING - len(words) - 1, _LEAST_WRITTEN, -1)
+    whole = (f"{_written(run.text_written, room)} {words}" for room in rooms)
+    return next(filter(fits_two_lines, whole), words)
 
 
 def loop_of(ids: Sequence[int], written: int) -> tuple[int, int] | None:

@@ -104,6 +104,6 @@ def distance_grid(
     key = [doc.Key(None, words, letter) for words, letter in _LETTERS.items() if words in given]
     title = [
         ("How far each head looks", True),
-        (f"patches, in the mean; uniform attention {uniform:.1f}", False),
+        (f"patches, on average; uniform attention {uniform:.1f}", False),
     ]
     return doc.head_grid(cells, base, title=title, key=key)

@@ -171,14 +171,14 @@ def _region(report: PictureReport) -> str:
     elif not whole:
         where = f"most of it in {where}"
     sentence = (
-        f"{_capital(_who(report))} gives 60% of its attention on patches to {mean.area:.0%} of "
-        f"them ({mean.name}; {where})"
+        f"60% of the attention from {_who(report)} to patches falls on {mean.area:.0%} of them "
+        f"({mean.name}; {where})"
     )
     times = _times_ordinary(report)
     if times is None:
         return sentence + "."
     if times >= _MORE:
-        return f"{sentence}, {times:.1f} times what the average patch gives there."
+        return f"{sentence}, {times:.1f} times what the average patch puts there."
     return f"{sentence}; the average patch looks there too."
 
 
@@ -217,10 +217,10 @@ def _sinks(report: PictureReport) -> str:
     peaks = {report.patch_name(head.peak) for head in report.measured if head.label[-5:] == "patch"}
     one = f"patch {next(iter(peaks))}" if len(peaks) == 1 else "one patch"
     words = [f"{one if kind == 'one patch' else kind} in {n}" for kind, n in kinds.most_common()]
-    heads = counted(sum(kinds.values()), "head")
+    count = sum(kinds.values())
     sentence = (
-        f"Sinks: {heads} of {len(labels)} give over {SINK_SHARE:.0%} of every patch's attention "
-        f"to one kind of token: {listed(words)}"
+        f"Sinks: {count} of {counted(len(labels), 'head')} put{'s' * (count == 1)} over "
+        f"{SINK_SHARE:.0%} of every patch's attention on one kind of token: {listed(words)}"
     )
     outlying = [report.patch_name(at) for at in report.artefacts[:2]]
     if outlying:
@@ -238,10 +238,10 @@ def _distances(report: PictureReport) -> str:
     nearest = min(local, key=lambda head: head.distance)
     far = max(report.measured, key=lambda head: head.distance)
     return (
-        f"Distance: {len(local)} of {counted(len(report.measured), 'head')} look near, in "
+        f"Distance: {len(local)} of {counted(len(report.measured), 'head')} attend locally, in "
         f"{layer_names(layers)} ({report.head_name(nearest)} at {nearest.distance:.1f} patches); "
-        f"{report.head_name(far)} looks as far as {far.distance:.1f}, uniform attention "
-        f"{report.uniform:.1f}."
+        f"{report.head_name(far)} attends farthest, at {far.distance:.1f} (uniform attention "
+        f"{report.uniform:.1f})."
     )
 
 
@@ -347,7 +347,7 @@ def _table(report: PictureReport) -> doc.Table:
         doc.ColumnOf("label", lambda head: head.label, right=False),
         title=[
             ("Scores", True),
-            (f"in the mean of all patches; uniform: {uniform:.1%} a token", False),
+            (f"mean over all patches; uniform: {uniform:.1%} a token", False),
         ],
     )
 

@@ -271,7 +271,7 @@ def _words_table(report: PictureTextReport) -> doc.Table:
         ),
         doc.ColumnOf("picture", lambda one: share(one[1])),
         row=lambda one: {"bar": (one[1], most)},
-        title=[("Words", True), ("share on the pictures, in the mean of all heads", False)],
+        title=[("Words", True), ("share on the pictures, mean over all heads", False)],
     )
 
 

@@ -99,6 +99,6 @@ def _table(report: PicturesReport) -> doc.Table:
     if report.heads[0].register is not None:
         columns.append(doc.ColumnOf("registers", lambda head: optional(head.register), keep=6))
     columns.append(doc.ColumnOf("patch with most", lambda head: share(head.peak), keep=7))
-    title = [("Scores", True), (f"in the mean; uniform: {report.token:.1%} a token", False)]
+    title = [("Scores", True), (f"mean over pictures; uniform: {report.token:.1%} a token", False)]
     order = sorted(report.heads, key=lambda head: (not head.label, head.distance))
     return doc.table(order, *columns, title=title)

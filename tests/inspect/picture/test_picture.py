@@ -105,8 +105,8 @@ def test_a_sink_and_a_region_are_told(vit):
             for head in report.heads
         ),
     )
-    assert "to 25% of them (mean of L1; rows 0–1, columns 0–1)" in report.finding
-    assert report.finding.endswith("times what the average patch gives there.")
+    assert "falls on 25% of them (mean of L1; rows 0–1, columns 0–1)" in report.finding
+    assert report.finding.endswith("times what the average patch puts there.")
     assert "patch 2,0 in 8" in str(report)
 
 
