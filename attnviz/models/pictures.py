@@ -125,7 +125,7 @@ def picture_files(directory: str) -> tuple[str, ...]:
         raise LoadError(f"no directory {directory!r} here: --images takes one with images in it")
     files = sorted(path for path in folder.iterdir() if path.suffix.lower() in _ENDINGS)
     if not files:
-        raise UsageError(f"no image lies in {directory!r}: expected {', '.join(_ENDINGS)}")
+        raise UsageError(f"there is no image in {directory!r}: expected {', '.join(_ENDINGS)}")
     return tuple(map(str, files))
 
 

@@ -51,5 +51,5 @@ def test_few_pictures_have_no_interval(folder):
 def test_directories_without_pictures(tmp_path):
     with pytest.raises(LoadError, match="no directory"):
         picture_files(str(tmp_path / "none"))
-    with pytest.raises(UsageError, match="no image lies"):
+    with pytest.raises(UsageError, match="there is no image"):
         picture_files(str(tmp_path))
