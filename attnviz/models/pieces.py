@@ -59,7 +59,7 @@ def undone(pieces: Sequence[str]) -> tuple[str, ...]:
 
 
 def reader_by(pieces: Iterable[str], verbatim: Collection[str] = ()) -> ReadPiece:
-    """Return what turns pieces with marks such as ``▁`` into text; verbatim ones stay as they are."""
+    """Return what turns pieces with marks such as ``▁`` into text; verbatim ones stay so."""
     plain = [each for each in pieces if each not in verbatim and not looks_special(each)]
     bare = [piece.removesuffix("</w>") for piece in plain]
     read: ReadPiece = str
