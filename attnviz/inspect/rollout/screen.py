@@ -137,13 +137,13 @@ def _of_picture(report: RolloutReport, layout: TokenLayout) -> doc.Document:
     words = [*named(info), (counted(info.layers, "layer"), False), ("attention rollout", False)]
     about: list[doc.Part] = [
         doc.Facts([*model_words(info), *words[-2:]]),
-        doc.Quote("picture", report.text, lead=9),
+        doc.Quote("image", report.text, lead=7),
     ]
     return doc.Document(
         f"rollout of {info.name}",
         f"Attention rollout of {info.name}",
         [doc.Group(about), notes_group(info.notes, report.tokens), doc.Group([drawn])],
-        doc.Explanation("rollout", "measured in one pass over this picture alone."),
+        doc.Explanation("rollout", "measured in one pass over this image alone."),
         doc.next_steps(["--token ROW,COLUMN", "--explain"], tone="faint"),
         heading=words,
         quoted=report.text,

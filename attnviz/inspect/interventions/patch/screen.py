@@ -150,7 +150,7 @@ def _prompts(report: PatchReport, lines: int = 4) -> doc.Maps | doc.Pictures:
             doc.Map(name, marks[:, kept], Tokens.bare((0,)), tokens.taken(kept), title, limit=1.0)
         )
         if tokens.layout is not None:
-            words = f"The picture of the {name} prompt."
+            words = f"The image of the {name} prompt."
             pictures += [
                 doc.Picture(one, words=title, alternative=words) for one in tokens.layout.pictures
             ]
