@@ -80,7 +80,9 @@ def text_block(shown: Map, theme: Theme, max_width: int, lines: int = 0) -> Bloc
     drawn: list[Line] = []
     if captioned:
         last = kept[-1][-1].place
-        words = theme.spell(f"tokens {kept[0][0].place}–{last} of {len(shown.keys)}, the largest")
+        words = theme.spell(
+            f"tokens {kept[0][0].place}–{last} of {len(shown.keys)}, around the largest"
+        )
         drawn.append(text_line((" " * _INDENT + fit(words, max_width - _INDENT).rstrip(), DIM)))
     for row in kept:
         before = theme.ellipsis if row is kept[0] and start else ""

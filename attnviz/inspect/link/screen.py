@@ -123,7 +123,7 @@ def part_table(report: LinkReport, most: tuple[int, int] | None = None) -> doc.T
         (f"lead{scale.times}", [scale.text(part.lead) for part in parts]),
         ("95% interval", [interval_text(part.interval, scale) for part in parts]),
         ("random", _known(scale.text, [part.base for part in parts])),
-        ("as large", _known(str, reached)),
+        ("controls ≥", _known(str, reached)),
         ("p", _known(probability, [part.p for part in parts])),
         ("weight if removed", _known(probability, [part.without for part in parts])),
         (doc.Column("from", right=False), [_source_words(report, part) for part in parts]),

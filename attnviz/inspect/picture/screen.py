@@ -67,8 +67,8 @@ def document(report: PictureReport) -> doc.Document:
     """Return the document: the picture with the maps of all heads, and a table of what they do."""
     info, grid = report.model, report.layout.grids[0]
     height, width, _ = report.layout.pictures[0].shape
-    patches = f"{grid.rows} x {grid.columns} patches"
-    seen = f"{width} x {height} pixels, {patches}"
+    patches = f"{grid.rows} × {grid.columns} patches"
+    seen = f"{width} × {height} pixels, {patches}"
     query = f"query {report.query.name}"
     about = [*model_words(info), (seen, False), (query, False)]
     notes = [*info.notes, *report.notes]
@@ -290,7 +290,7 @@ def _clearest(report: PictureReport, most: int | None) -> doc.Pictures:
     """
     pixels = report.layout.pictures[0]
     height, width, _ = pixels.shape
-    size = f"{report.name}, {width} x {height} pixels."
+    size = f"{report.name}, {width} × {height} pixels."
     alone = doc.Picture(pixels, words=[("image", True)], alternative=size)
     mean = _mean_of_last(report)
     heads = [one for one in _ranked(report) if one.name != mean.name]

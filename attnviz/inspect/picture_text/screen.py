@@ -105,8 +105,8 @@ def _finding(report: PictureTextReport) -> str:
     times = ""
     if region.times is not None:
         number = f"{region.times:.1f}" if region.times < _MOST else f"over {_MOST}"
-        times = f": {number} x a general prompt"
-        times = times if region.times >= _MORE else ", as a general prompt does"
+        times = f": {number} times as much as with a general prompt"
+        times = times if region.times >= _MORE else ", as with a general prompt"
     return f"{told}; {names} at {region.where}{times}."
 
 
@@ -193,7 +193,7 @@ def _maps(report: PictureTextReport, most: int | None) -> doc.Pictures:
         doc.Picture(
             picture,
             words=[(report.names[at], True)],
-            alternative=f"{report.names[at]}, {wide} x {high} pixels.",
+            alternative=f"{report.names[at]}, {wide} × {high} pixels.",
         ),
         on_picture(layout, mean, f"{name}, no sinks" if sinks else name, grid=grid),
     ]

@@ -123,7 +123,7 @@ def _of_picture(report: RolloutReport, layout: TokenLayout) -> doc.Document:
     info, query, row = report.model, report.query, report.queries.index(report.query)
     asking = layout.names()[query]
     rows = {"rollout": report.matrix[row], f"mean of L{info.layers - 1}": report.raw[row]}
-    alone = doc.Picture(layout.pictures[0], words=[("picture", True)], alternative=report.text)
+    alone = doc.Picture(layout.pictures[0], words=[("image", True)], alternative=report.text)
     maps = [on_picture(layout, weights, name, query=query) for name, weights in rows.items()]
     title = [(f"What {asking} draws on", True), ("marked: 60% of it", False)]
     drawn = doc.Pictures([alone, *maps], title, scale=SCALE)

@@ -46,7 +46,7 @@ def asked(run, place, monkeypatch):
 def test_each_command_reads_pictures(asked, place):
     first = asked("heads", "--image", "photos/0.png", "--at", "3,4")
     assert "query 0,0" in first
-    assert "4 x 4 patches" in first
+    assert "4 × 4 patches" in first
     chosen = json.loads(asked("heads", "--image", "photos/0.png", "--head", "L1H2", "--json"))
     assert [head["head"] for head in chosen["heads"]] == ["L1H2"]
     card = asked("head", "L1H2", "--image", "photos/0.png", "--token", "1,2", "--json")

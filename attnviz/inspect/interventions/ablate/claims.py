@@ -226,7 +226,11 @@ def _ranking_words(report: AblationReport) -> str:
         most = order.matter[: len(named)] == tuple(named)
         more = [report.name(effect.variant) for effect in named[1:]]
         then = f", {'followed by' if most else 'clearly also without'} {listed(more)}" * bool(more)
-        matter = without_words(report, named[0]) + f", the largest effect of {units}" * most + then
+        matter = (
+            without_words(report, named[0])
+            + f", the largest effect of any of the {units}" * most
+            + then
+        )
     if order.harm:
         names = listed([report.name(effect.variant) for effect in order.harm[:_NAMED]])
         less = "the loss falls" if report.metric == "loss_delta" else "the lead grows"
@@ -246,7 +250,7 @@ def _largest(report: AblationReport, order: Sequence[Effect]) -> str:
     if any(mean.base_rate is None or mean.base_rate < _AS_MUCH * mean.value for mean in means):
         return names
     much = "much" if by_output else "large"
-    return f"{names}, but as {much} for random directions of equal norm"
+    return f"{names}, but as {much} for random vectors of equal norm"
 
 
 def _mean_square(report: AblationReport, effect: Effect) -> str:
@@ -437,7 +441,7 @@ def control_words(report: AblationReport) -> str:
         preposition, edges, distance = _random_edges(report)
         drawn = f"random edges {preposition}{edges}" if preposition else edges
         return f"{drawn}{distance} hidden instead, mean of {draws}"
-    return f"ablates a random direction of equal norm instead of the {UNITS[report.unit]}"
+    return f"subtracts a random vector of equal norm instead of the {UNITS[report.unit]}'s output"
 
 
 def explanation(report: AblationReport) -> Explanation:
