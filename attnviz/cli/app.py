@@ -21,7 +21,7 @@ GROUPS = {
         "atlas": "See what heads fire on.",
         "rollout": "Follow attention through all layers, back to the input.",
         "explore": "Explore a model live: navigate, ablate, edit, generate.",
-        "generate": "Generate text, watch heads.",
+        "generate": "Watch heads as it writes.",
     },
     "Measure": {
         "why": "Show how much each head adds to the predicted token's logit.",

@@ -68,7 +68,10 @@ class _Shown(Options, panel="View"):
 
     watch: str | None = option("LABEL", "Rank every head by its score for one label.")
     top: int | None = option(
-        "N", "Number of heads to list per label (default: 4; 24 with --watch).", min=1
+        "N",
+        "Number of heads to list per label (default: 4; 24 with --watch).",
+        min=1,
+        brief="Number of heads to list per label.",
     )
 
 

@@ -56,7 +56,7 @@ def test_each_command_reads_pictures(asked, place):
     many = [word for seed in range(5) for word in ("--image", f"photos/{seed}.png")]
     ablated = json.loads(asked("ablate", *many, "--json"))
     assert len(ablated["heads"]) == 8
-    assert "5 pictures" in asked("patterns", "--images", "photos")
+    assert "5 images" in asked("patterns", "--images", "photos")
 
 
 def test_every_kind_of_file(asked, place):

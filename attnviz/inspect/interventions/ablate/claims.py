@@ -49,9 +49,9 @@ def _size(report: AblationReport) -> str:
 
 
 def noun(report: AblationReport) -> str:
-    """Return the word for what was read: ``text`` or ``picture``."""
+    """Return the word for what was read: ``text`` or ``image``."""
     layout = report.texts[0].layout if report.texts else None
-    return "text" if layout is None or "text" in layout.kinds else "picture"
+    return "text" if layout is None or "text" in layout.kinds else "image"
 
 
 # The finding ---------------------------------------------------------------------------------
@@ -91,7 +91,7 @@ def answer(report: AblationReport) -> str:
         return f"None of {counted(tried, unit)} changes {report.ranked_by.label}.{end}"
     words += f", the largest of {tried} changes" * (tried > 1)
     if math.isnan(report.chance):
-        option = "--image" if noun(report) == "picture" else "--texts"
+        option = "--image" if noun(report) == "image" else "--texts"
         few = f"One {noun(report)} is too few to rank {unit}s"
         needs = f"{words}. {few}: give {LEAST_TEXTS} or more ({option})."
         alone = report.text_count == 1 and len(report.singles) > 1 and not report.ranked_by.signed

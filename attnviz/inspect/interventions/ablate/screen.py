@@ -71,7 +71,7 @@ def _hints(report: AblationReport) -> list[str]:
     if report.source.endswith("built-in texts"):
         hints.append("--texts FILE: your data")
     elif not (report.ranks or report.texts[0].joined or report.edges or random or report.own_loss):
-        again = "--image FILE" if claims.noun(report) == "picture" else "--texts FILE"
+        again = "--image FILE" if claims.noun(report) == "image" else "--texts FILE"
         hints.append(f"{again} for intervals")
     if report.method == "exact" and len(report.effects) > 1 and not claims.ablates_every(report):
         hints.append("--together")
