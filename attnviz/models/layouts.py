@@ -207,8 +207,10 @@ def _parts(
     elif hasattr(config, "downsample_ratio"):
         rows, columns = (round(side * config.downsample_ratio) for side in (rows, columns))
         for at, (size, run) in enumerate(zip(sizes, runs, strict=False)):
-            number = run // (rows * columns)
-            yield from _tiled(at, _tile_grid(max(number - 1, 0), size), (rows, columns), boxes[at])
+            number, ratio = max(run // (rows * columns) - 1, 0), size[0] / size[1]
+            grids = [(down, number // down) for down in range(1, number + 1) if number % down == 0]
+            nearest = min(grids, key=lambda grid: abs(ratio - grid[1] / grid[0]), default=(0, 0))
+            yield from _tiled(at, nearest, (rows, columns), boxes[at])
     else:
         if hasattr(config, "mm_tokens_per_image"):
             rows = columns = round(config.mm_tokens_per_image**0.5)
@@ -230,13 +232,6 @@ def _tiled(
         whole = (tiles[0] * cells[0], tiles[1] * cells[1])
         yield _layout((), (*whole, *places), picture, box, name="tiles")
     yield _layout((), _raster(*cells), picture, box, name="overview" if prod(tiles) else "")
-
-
-def _tile_grid(number: int, size: tuple[int, int]) -> tuple[int, int]:
-    """Return the rows and columns of tiles nearest to a picture's (width, height)."""
-    grids = [(rows, number // rows) for rows in range(1, number + 1) if number % rows == 0]
-    shape = size[0] / size[1]
-    return min(grids, key=lambda grid: abs(shape - grid[1] / grid[0]), default=(0, 0))
 
 
 def _unpadded(
@@ -335,8 +330,8 @@ def _part(box: Box, inner: Box) -> Box:
     return left + wide * x, top + high * y, left + wide * right, top + high * low
 
 
+# The rows and columns of a grid, and the row and column of each of its tokens.
 _Cells = tuple[int, int, NDArray[np.intp], NDArray[np.intp]]
-"""The rows and columns of a grid, and the row and column of each of its tokens."""
 
 
 def _pair(size: Any) -> tuple[int, int]:

@@ -7,6 +7,7 @@ import re
 import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
@@ -17,11 +18,8 @@ from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.models.stored_tensors import computed_from
 from attnviz.records import UNKNOWN_NOTE, Kind, ModelInfo, Tokens
 
-Texts = Sequence[Sequence[int]]
-"""The token ids of texts of one length."""
-
-Wants = Callable[[int], bool]
-"""Returns whether the layer of an index is wanted."""
+Texts = Sequence[Sequence[int]]  # the token ids of texts of one length
+Wants = Callable[[int], bool]  # returns whether the layer of an index is wanted
 
 ObserveQueriesKeys = Callable[[int, Floats, Floats, NDArray[np.bool_] | None], None]
 """Called with the layer, its queries and its keys (heads, token, head_dim), and whether each query
@@ -58,10 +56,8 @@ class Model(Protocol):
 
     @property
     def info(self) -> ModelInfo: ...
-
     @property
     def kinds(self) -> tuple[Kind, ...]: ...
-
     @property
     def context(self) -> int | None: ...
 
@@ -193,9 +189,8 @@ class HasEnds(Protocol):
 
 def known_ids(stated: Iterable[object], vocabulary: int) -> frozenset[int]:
     """Return the ids below ``vocabulary`` in ``stated``, whose entries may be lists or no ids."""
-    each = [one for item in stated for one in (item if isinstance(item, list | tuple) else [item])]
-    numbers = (one for one in each if isinstance(one, int) and not isinstance(one, bool))
-    return frozenset(number for number in numbers if 0 <= number < vocabulary)
+    ids = chain.from_iterable(i if isinstance(i, list | tuple) else [i] for i in stated)
+    return frozenset(i for i in ids if type(i) is int and 0 <= i < vocabulary)
 
 
 @runtime_checkable
@@ -255,8 +250,7 @@ def text_notes(trained: int | None, tokens: Tokens) -> tuple[str, ...]:
     return tuple(notes)
 
 
-_NAMED = 3
-"""The most tensors that are named in a note; further ones are only counted."""
+_NAMED = 3  # the most tensors that are named in a note; further ones are only counted
 
 
 def broken_words(broken: Sequence[str]) -> tuple[str, ...]:
@@ -274,11 +268,11 @@ def model_repr(info: ModelInfo) -> str:
     return f"<attnviz.Model {info.name}: {layers} × {info.heads} head{'s' * (info.heads > 1)}>"
 
 
-def require_number(what: str, value: float, info: ModelInfo) -> None:
+def require_number(quantity: str, value: float, info: ModelInfo) -> None:
     """Raise LoadError for a value that broken weights made infinite, UsageError for another."""
     if math.isfinite(value):
         return
-    message = f"the {what} of {info.name!r} is {value} in {info.dtype}, nothing can be ranked"
+    message = f"the {quantity} of {info.name!r} is {value} in {info.dtype}, nothing can be ranked"
     if info.not_finite:
         raise LoadError(f"{message}: {broken_words(info.not_finite)[0]}")
     raise UsageError(f"{message}{info.overflow_advice}")
@@ -317,7 +311,7 @@ def placed_words(info: ModelInfo, tokens: Tokens, text: str, second: str | None)
     """Return words with their offsets in ``text``; UnsupportedError if there is a ``second``."""
     if second is not None:
         raise UnsupportedError(f"{info.name!r} has no tokenizer that joins two texts: give one")
-    places = [found.span() for found in re.finditer(r"\S+", text)]
+    places = [word.span() for word in re.finditer(r"\S+", text)]
     return Placed(tokens, places, [0] * len(tokens))
 
 
@@ -404,7 +398,7 @@ def weights_fingerprint(model: Model) -> str:
         for part in module.modules():  # other libraries keep more than tensors: adapters' scales
             if not type(part).__module__.startswith(("torch.", "transformers.")):
                 held = (f"{key} {value!r}" for key, value in vars(part).items() if key not in usual)
-                hashed.update(repr(sorted(one for one in held if " at 0x" not in one)).encode())
+                hashed.update(repr(sorted(fact for fact in held if " at 0x" not in fact)).encode())
     return hashed.hexdigest()[:_DIGITS]
 
 

@@ -18,13 +18,10 @@ from attnviz.models.third_party import ErrorsAs
 from attnviz.models.threads import blas_alone, workers
 
 _Task = TypeVar("_Task")
-_Found = TypeVar("_Found")
+_Result = TypeVar("_Result")
 
-_WORTH = 5e8
-"""The number of operations below which starting another thread does not pay (about 5 ms)."""
-
-_thread = local()
-"""The state of the current thread: ``inside`` holds its pool and the depth of its tasks."""
+_WORTH = 5e8  # the operations below which another thread does not pay (about 5 ms)
+_thread = local()  # the current thread: ``inside`` holds its pool and the depth of its tasks
 
 
 class _StoppedError(Exception):
@@ -32,15 +29,15 @@ class _StoppedError(Exception):
 
 
 def spread(
-    run: Callable[[_Task], _Found], tasks: Iterable[_Task], operations: float = _WORTH
-) -> list[_Found]:
+    run: Callable[[_Task], _Result], tasks: Iterable[_Task], operations: float = _WORTH
+) -> list[_Result]:
     """Return the results of ``run`` for all tasks, in their order, computed by several threads."""
     return list(in_turn(run, tasks, operations))
 
 
 def in_turn(
-    run: Callable[[_Task], _Found], tasks: Iterable[_Task], operations: float = _WORTH
-) -> Iterator[_Found]:
+    run: Callable[[_Task], _Result], tasks: Iterable[_Task], operations: float = _WORTH
+) -> Iterator[_Result]:
     """Yield the result of ``run`` for each task, in the order of the tasks, from several threads.
 
     run: NumPy code for several threads. Its exception is raised in the task's turn, and later tasks
@@ -61,35 +58,35 @@ def in_turn(
             yield from pool.results(_Batch(run, given, depth))
 
 
-class _Batch(Generic[_Task, _Found]):
+class _Batch(Generic[_Task, _Result]):
     """The tasks that one call shares among threads, with their results.
 
     depth: how many calls with tasks are around it. waiting: the tasks that no thread has begun.
-    count: of all tasks. found, failed: the results and the errors of finished tasks, by index.
+    count: of all tasks. results, failed: the results and the errors of finished tasks, by index.
     """
 
-    def __init__(self, run: Callable[[_Task], _Found], tasks: list[_Task], depth: int) -> None:
+    def __init__(self, run: Callable[[_Task], _Result], tasks: list[_Task], depth: int) -> None:
         self.depth = depth
         self.waiting = deque(enumerate(tasks))
         self.count = len(tasks)
-        self.found: dict[int, _Found] = {}
+        self.results: dict[int, _Result] = {}
         self.failed: dict[int, Exception] = {}
         self._run = run
         # Another thread lacks the context of this one, such as NumPy's handling of overflow.
         self._context = copy_context()
 
-    def has(self, place: int) -> bool:
-        return place in self.found or place in self.failed
+    def has(self, index: int) -> bool:
+        return index in self.results or index in self.failed
 
-    def do(self, place: int, task: _Task) -> None:
+    def do(self, index: int, task: _Task) -> None:
         """Run a task, and store its result or error under its index for the waiting thread."""
-        with ErrorsAs(partial(self.failed.__setitem__, place)):
-            self.found[place] = self._context.copy().run(self._run, task)
+        with ErrorsAs(partial(self.failed.__setitem__, index)):
+            self.results[index] = self._context.copy().run(self._run, task)
 
-    def result(self, place: int) -> _Found:
-        if place in self.failed:
-            raise self.failed[place]
-        return self.found.pop(place)
+    def result(self, index: int) -> _Result:
+        if index in self.failed:
+            raise self.failed[index]
+        return self.results.pop(index)
 
 
 class _Pool:
@@ -120,21 +117,21 @@ class _Pool:
         if self._stopped:
             raise _StoppedError
 
-    def results(self, batch: _Batch[_Task, _Found]) -> Iterator[_Found]:
+    def results(self, batch: _Batch[_Task, _Result]) -> Iterator[_Result]:
         """Yield the results of a batch in order; this thread runs tasks of it as well."""
         with self._changed:
             self._batches.append(batch)
-            waiting = sum(len(each.waiting) for each in self._batches)
+            waiting = sum(len(other.waiting) for other in self._batches)
             while len(self._threads) + 1 < min(self._most, waiting):
                 self._threads.append(Thread(target=self._work, daemon=True))
                 self._threads[-1].start()
             self._changed.notify_all()
         try:
-            for place in range(batch.count):
-                while not batch.has(place):
+            for index in range(batch.count):
+                while not batch.has(index):
                     self.check()
-                    self._step(batch, place)
-                yield batch.result(place)
+                    self._step(batch, index)
+                yield batch.result(index)
         finally:
             with self._changed:
                 self._batches.remove(batch)
@@ -159,11 +156,11 @@ class _Pool:
                 if not self._stopped and (own is None or not own.has(wanted)):
                     self._changed.wait()
                 return
-            place, task = batch.waiting.popleft()
+            index, task = batch.waiting.popleft()
         before = getattr(_thread, "inside", (None, 0))
         _thread.inside = self, batch.depth + 1
         try:
-            batch.do(place, task)
+            batch.do(index, task)
         finally:
             _thread.inside = before
         with self._changed:

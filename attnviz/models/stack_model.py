@@ -16,9 +16,7 @@ from tokenizers import Encoding, Tokenizer
 from attnviz.attention.family_reading import StoredParameters
 from attnviz.attention.functional import causal_mask
 from attnviz.attention.growing import StackReader
-from attnviz.attention.narrow_stack import NarrowStack
-from attnviz.attention.numpy_stack import NumpyStack
-from attnviz.models.growth import Growth
+from attnviz.attention.numpy_stack import NarrowStack, NumpyStack
 from attnviz.models.memory import free_memory
 from attnviz.models.model import (
     ChatTemplate,
@@ -36,9 +34,16 @@ from attnviz.models.model import (
     model_repr,
     text_notes,
 )
-from attnviz.models.operations import ModelSizes, sizes_of_stack
-from attnviz.models.pieces import check_limit, placed_tokens, special_ids, token_texts, tokens_of
+from attnviz.models.pieces import (
+    Growth,
+    check_limit,
+    placed_tokens,
+    special_ids,
+    token_texts,
+    tokens_of,
+)
 from attnviz.models.third_party import tokenizing
+from attnviz.models.work import ModelSizes, sizes_of_stack
 from attnviz.records import NO_PREDICTIONS, Kind, ModelInfo, Tokens
 
 
@@ -104,12 +109,12 @@ class StackModel:
             tokenizer.no_truncation()
             if limit is not None:
                 tokenizer.enable_truncation(limit)
-            found = tokenizer.encode(text, add_special_tokens=not isinstance(text, FinishedText))
-            return replace(self._tokens_of(found), kept=())
+            encoding = tokenizer.encode(text, add_special_tokens=not isinstance(text, FinishedText))
+            return replace(self._tokens_of(encoding), kept=())
 
-    def _tokens_of(self, found: Encoding) -> Tokens:
+    def _tokens_of(self, encoding: Encoding) -> Tokens:
         known, name = self.stack.shape.vocabulary, self.info.name
-        return tokens_of(name, self.tokenizer, found, known, self._special_ids)
+        return tokens_of(name, self.tokenizer, encoding, known, self._special_ids)
 
     @cached_property
     def _special_ids(self) -> frozenset[int]:
@@ -127,11 +132,11 @@ class StackModel:
         with tokenizing(name):
             self._growth.check(text + (second or ""))
             tokenizer.no_truncation()
-            found = tokenizer.encode(text, second, add_special_tokens=not bare)
-            tokens, types = self._tokens_of(found), found.type_ids
+            encoding = tokenizer.encode(text, second, add_special_tokens=not bare)
+            tokens, types = self._tokens_of(encoding), encoding.type_ids
             if any(types) and self.paired and self.stack.has_segments:
                 tokens = replace(tokens, segments=tuple(types[at] for at in tokens.places))
-            return placed_tokens(tokens, found.sequence_ids)
+            return placed_tokens(tokens, encoding.sequence_ids)
 
     def vocabulary(self) -> Vocabulary:
         return self._vocabulary
