@@ -165,28 +165,6 @@ class Reader(Protocol):
         """Return logits (vocab,) after a text, and its last weights (head, key) by layer."""
 
 
-@runtime_checkable
-class GrowingModel(NumpyModel, Protocol):
-    """A NumPy model that runs on a growing text without computing earlier tokens again.
-
-    predicts: whether it predicts the next token.
-    """
-
-    @property
-    def predicts(self) -> bool: ...
-
-    def reader(self) -> Reader:
-        """Return a new reader, which runs the model on a growing text of its own."""
-
-
-@runtime_checkable
-class HasEnds(Protocol):
-    """A model that knows which tokens end a text."""
-
-    @property
-    def end_ids(self) -> frozenset[int]: ...
-
-
 def known_ids(stated: Iterable[object], vocabulary: int) -> frozenset[int]:
     """Return the ids below ``vocabulary`` in ``stated``, whose entries may be lists or no ids."""
     ids = chain.from_iterable(i if isinstance(i, list | tuple) else [i] for i in stated)
@@ -209,20 +187,6 @@ class TwoStackModel(Model, Protocol):
         tokens: the encoder's text. The result has at most ``limit`` tokens, from the decoder's
         start token to before the end token. Raises UsageError for a model without a language head.
         """
-
-
-@runtime_checkable
-class TwoTextModel(NumpyModel, Protocol):
-    """A model of one stack whose queries may be of another text than the keys."""
-
-    @property
-    def causal(self) -> bool: ...
-
-    def encode_queries(self, text: str, keys: Tokens) -> Tokens:
-        """Return the tokens of a text whose queries attend to ``keys``; equal words share an id."""
-
-    def cross_weights(self, queries: Tokens, keys: Tokens) -> Floats:
-        """Return the attention weights (head, query, key) of one text's queries on another text."""
 
 
 # What its file says of its training ----------------------------------------------------------

@@ -101,19 +101,18 @@ def open_numpy(
     Raises NotUnderstoodError if NumPy cannot run it, or torch is faster; LoadError for damaged
     files, UsageError for a revision of a directory.
     """
-    directory, commit, adapter = with_base(name, revision, _find)
+    source = with_base(name, revision, _find)
     with damaged(repr(name)):
-        return _opened(name, directory, commit, adapter, work, threads)
+        return _opened(name, source, work, threads)
 
 
 def _opened(
     name: str,
-    directory: Path,
-    commit: str | None,
-    adapter: LoraAdapter | None,
+    source: tuple[Path, str | None, LoraAdapter | None],
     work: Work | None,
     threads: int | None,
 ) -> NumpyCheckpoint:
+    directory, commit, adapter = source
     fields = files.read_config(name, directory)
     files.check_layers(name, fields)
     names = files.file_names(directory)

@@ -246,22 +246,43 @@ _INSERTED = "\ufdd0"  # a Unicode noncharacter, which no text has: it counts ins
 _ESCAPED = re.compile(r"\\u00[2-7]")
 
 
-class Growth:
-    """Checks how much the normalizer of the tokenizer of a model ``name`` would lengthen a text."""
+@dataclass(frozen=True)
+class Step:
+    """One step of a tokenizer's normalizer, with the data to estimate its output's length.
 
-    def __init__(self, name: str, normalizer: Normalizer | None) -> None:
-        self._name = name
-        if normalizer is None:
-            self._steps: list[_Step] = []
-        elif type(normalizer) is Normalizer:  # written in Python by the caller
-            self._steps = [_Step(normalizer)]
-        else:
-            self._steps = [*_steps(json.loads(normalizer.__getstate__()))]
+    normalizer: performs the step alone.
+    longest: the characters that it inserts for each match, or before a text; 0 if they are few.
+    counting: the same step inserting ``_INSERTED`` instead, to count the insertions.
+    """
 
-    def check(self, text: str) -> None:
-        """Raise LoadError if the normalizer would make the text too long."""
-        if self._steps:
-            _check_growth(self._name, self._steps, text)
+    normalizer: Normalizer
+    longest: int = 0
+    counting: Normalizer | None = None
+
+
+def normalizer_steps(normalizer: Normalizer | None) -> list[Step]:
+    """Return the steps of a tokenizer's normalizer, for ``check_growth``."""
+    if normalizer is None:
+        return []
+    if type(normalizer) is Normalizer:  # written in Python by the caller
+        return [Step(normalizer)]
+    return [*_steps(json.loads(normalizer.__getstate__()))]
+
+
+def check_growth(name: str, steps: Sequence[Step], text: str) -> None:
+    """Raise LoadError if the normalizer of the tokenizer of ``name`` would make a text too long."""
+    grown, most = 0, _GROWTH * len(text) + _SLACK
+    for start in range(0, len(text), _PIECE):
+        piece = text[start : start + _PIECE]
+        for step in steps:
+            length = len(piece)
+            if step.counting is not None:
+                length += step.longest * step.counting.normalize_str(piece).count(_INSERTED)
+            if length > most or len(piece := step.normalizer.normalize_str(piece)) > most:
+                raise _grows_too_long(f"the tokenizer of {name!r}")
+        grown += len(piece)
+        if grown > most:
+            raise _grows_too_long(f"the tokenizer of {name!r}")
 
 
 def check_files(name: str, directory: Path) -> None:
@@ -280,9 +301,8 @@ def check_files(name: str, directory: Path) -> None:
         steps = [step for spec in _values(text, "normalizer") for step in _steps(spec)]
         if steps:
             others = [read_json(directory / file) for file in names.intersection(_TOKENS)]
-            _check_growth(
-                name, steps, "\n".join(_strings([*_values(text, "added_tokens"), others]))
-            )
+            added = _strings([*_values(text, "added_tokens"), others])
+            check_growth(name, steps, "\n".join(added))
 
 
 def _replaced(piece: str, old: str, new: str) -> str:
@@ -292,37 +312,6 @@ def _replaced(piece: str, old: str, new: str) -> str:
     return piece.replace(old, new)
 
 
-@dataclass(frozen=True)
-class _Step:
-    """One step of a tokenizer's normalizer, with the data to estimate its output's length.
-
-    normalizer: performs the step alone.
-    longest: the characters that it inserts for each match, or before a text; 0 if they are few.
-    counting: the same step inserting ``_INSERTED`` instead, to count the insertions.
-    """
-
-    normalizer: Normalizer
-    longest: int = 0
-    counting: Normalizer | None = None
-
-
-def _check_growth(name: str, steps: list[_Step], text: str) -> None:
-    grown, most = 0, _GROWTH * len(text) + _SLACK
-    for start in range(0, len(text), _PIECE):
-        piece = text[start : start + _PIECE]
-        for step in steps:
-            if step.counting is not None:
-                inserted = step.counting.normalize_str(piece).count(_INSERTED)
-                if len(piece) + step.longest * inserted > most:
-                    raise _grows_too_long(f"the tokenizer of {name!r}")
-            piece = step.normalizer.normalize_str(piece)
-            if len(piece) > most:
-                raise _grows_too_long(f"the tokenizer of {name!r}")
-        grown += len(piece)
-        if grown > most:
-            raise _grows_too_long(f"the tokenizer of {name!r}")
-
-
 def _grows_too_long(name: str) -> LoadError:
     return LoadError(
         f"{name} cannot be used: it makes more than {_GROWTH} characters of each character of a "
@@ -330,24 +319,24 @@ def _grows_too_long(name: str) -> LoadError:
     )
 
 
-def _steps(spec: Mapping[str, Any] | None) -> Iterator[_Step]:
+def _steps(spec: Mapping[str, Any] | None) -> Iterator[Step]:
     """Yield the steps of a normalizer; raise LoadError for too many or too long inserted texts."""
     for number, part in enumerate(_flattened(spec, "normalizers")):
         if number == _STEPS:
             raise LoadError(f"a normalizer has more than {_STEPS:,} steps")
         match part:
             case {"type": "Replace", "content": str(content)} if len(content) > _GROWTH:
-                yield _Step(_built(part), len(content), _built({**part, "content": _INSERTED}))
+                yield Step(_built(part), len(content), _built({**part, "content": _INSERTED}))
             case {"type": "Prepend", "prepend": str(content)} if len(content) > _GROWTH:
-                yield _Step(_built(part), len(content), _built({**part, "prepend": _INSERTED}))
+                yield Step(_built(part), len(content), _built({**part, "prepend": _INSERTED}))
             case {"type": "Precompiled", "precompiled_charsmap": str(table)}:
                 raw = base64.b64decode(table)
                 texts = raw[4 + int.from_bytes(raw[:4], "little") :].split(b"\0")
                 if max(map(len, texts)) > _LONGEST:
                     raise LoadError(f"a normalizer puts over {_LONGEST} bytes for one character")
-                yield _Step(_built(part))
+                yield Step(_built(part))
             case _:
-                yield _Step(_built(part))
+                yield Step(_built(part))
 
 
 def _built(spec: Mapping[str, Any]) -> Normalizer:

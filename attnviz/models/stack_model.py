@@ -35,8 +35,10 @@ from attnviz.models.model import (
     text_notes,
 )
 from attnviz.models.pieces import (
-    Growth,
+    Step,
+    check_growth,
     check_limit,
+    normalizer_steps,
     placed_tokens,
     special_ids,
     token_texts,
@@ -98,14 +100,14 @@ class StackModel:
         return self._open_tokenizer()
 
     @cached_property
-    def _growth(self) -> Growth:
-        return Growth(self._info.name, self.tokenizer.normalizer)
+    def _steps(self) -> list[Step]:
+        return normalizer_steps(self.tokenizer.normalizer)
 
     def encode(self, text: str, limit: int | None = None) -> Tokens:
         name, tokenizer = self.info.name, self.tokenizer
         with tokenizing(name):
             check_limit(name, tokenizer.num_special_tokens_to_add(False), limit)
-            self._growth.check(text)
+            check_growth(name, self._steps, text)
             tokenizer.no_truncation()
             if limit is not None:
                 tokenizer.enable_truncation(limit)
@@ -130,7 +132,7 @@ class StackModel:
     def placed(self, text: str, second: str | None = None, *, bare: bool = False) -> Placed:
         name, tokenizer = self.info.name, self.tokenizer
         with tokenizing(name):
-            self._growth.check(text + (second or ""))
+            check_growth(name, self._steps, text + (second or ""))
             tokenizer.no_truncation()
             encoding = tokenizer.encode(text, second, add_special_tokens=not bare)
             tokens, types = self._tokens_of(encoding), encoding.type_ids

@@ -28,11 +28,13 @@ from attnviz.models.model import (
     word_tokens,
 )
 from attnviz.models.pieces import (
-    Growth,
     ReadPiece,
+    Step,
     as_spelled,
+    check_growth,
     check_ids,
     check_limit,
+    normalizer_steps,
     placed_tokens,
     reader_by,
     special_ids,
@@ -98,7 +100,7 @@ class TransformersModel:
             return self._words(text).cut(limit)
         with tokenizing(self.info.name):
             check_limit(self.info.name, self.tokenizer.num_special_tokens_to_add(), limit)
-            self._growth.check(text)
+            check_growth(self.info.name, self._steps, text)
             encoding = self.tokenizer(
                 text,
                 add_special_tokens=not isinstance(text, FinishedText),
@@ -131,7 +133,7 @@ class TransformersModel:
         if self.tokenizer is None:
             return placed_words(self.info, self._words(text), text, second)
         with tokenizing(self.info.name):
-            self._growth.check(text + (second or ""))
+            check_growth(self.info.name, self._steps, text + (second or ""))
             read = self.tokenizer(text, second, add_special_tokens=not bare, verbose=False)
             (encoding,) = read.encodings or (None,)
             if encoding is None:
@@ -157,7 +159,7 @@ class TransformersModel:
             joined = (start.ids + words.ids, start.texts + words.texts, (True, *words.special))
             return Tokens(*joined).cut(limit)
         with tokenizing(self.info.name):
-            self._growth.check(text)
+            check_growth(self.info.name, self._steps, text)
             labels = self.tokenizer(text_target=text, verbose=False)["input_ids"]
             if not labels or labels[-1] not in self.tokenizer.all_special_ids:
                 # Shifting drops the last label, which must be an end token.
@@ -275,9 +277,9 @@ class TransformersModel:
         return special_ids(added, named), read
 
     @cached_property
-    def _growth(self) -> Growth:
+    def _steps(self) -> list[Step]:
         backend = getattr(self.tokenizer, "backend_tokenizer", None)
-        return Growth(self.info.name, getattr(backend, "normalizer", None))
+        return normalizer_steps(getattr(backend, "normalizer", None))
 
     @property
     def _vocabulary(self) -> int:

@@ -172,8 +172,6 @@ _SPLITS = {
 }
 """How the classes begin of a model that is split over processes, and what that means."""
 
-_DECODER_LAYERS = ("num_decoder_layers", "decoder_layers")
-
 
 def unwrapped(model: Any) -> Any:
     """Return the model inside wrappers; UnsupportedError if peft changed more than layers."""
@@ -239,7 +237,7 @@ def require_whole(model: Any, name: str, layers: int) -> None:
     text, expected = model, [layers]
     if getattr(model.config, "is_encoder_decoder", False):
         decoder = text_config(model.config, decoder=True)
-        expected += [getattr(decoder, field, None) or layers for field in _DECODER_LAYERS][:1]
+        expected.append(getattr(decoder, "num_decoder_layers", None) or layers)
     elif hasattr(model, "get_decoder"):  # there may also be a stack for images
         text = model.get_decoder() or model
     fields = {**vars(model.config), **vars(text_config(model.config))}
