@@ -80,15 +80,9 @@ class MultiHeadAttention(nn.Module):
         score: Score = "scaled-dot",
     ) -> None:
         super().__init__()
+        widths = {"key_width": key_width, "value_width": value_width, "output_width": output_width}
         self.shape = shape = AttentionShape.of(
-            d_model,
-            heads,
-            kv_heads,
-            head_dim,
-            value_dim=value_dim,
-            key_width=key_width,
-            value_width=value_width,
-            output_width=output_width,
+            d_model, heads, kv_heads, head_dim, value_dim=value_dim, **widths
         )
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout is a probability in [0, 1), got {dropout}")

@@ -102,10 +102,9 @@ MEASURES: Mapping[str, Measure] = {
             letter="S", colour="f0e442", short="curr", said="current token", needs=("one text",),
         ),
         Measure(
-            name="next", family="position",
-            target="the token after", meaning="attends to the token just after",
-            letter="N", colour="009e73",
-            short="next", said="next token", needs=("one text", "the future"),
+            name="next", family="position", target="the token after",
+            meaning="attends to the token just after", letter="N", colour="009e73", short="next",
+            said="next token", needs=("one text", "the future"),
         ),
         Measure(
             name="local", family="position",
@@ -121,8 +120,7 @@ MEASURES: Mapping[str, Measure] = {
             absent="no token of {text} repeats",
         ),
         Measure(
-            name="induction", family="identity",
-            target="the token after an earlier copy",
+            name="induction", family="identity", target="the token after an earlier copy",
             meaning="attends to the token after an earlier occurrence of the current one, and so "
             "can copy that token",
             letter="I", colour="ff6a3d", short="ind", said="induction", needs=("one text",),
@@ -132,8 +130,8 @@ MEASURES: Mapping[str, Measure] = {
             name="separator", family="content", target="the special tokens but the first",
             meaning="attends to the special tokens that open, close or part a text: an attention "
             "sink, like the first token",
-            letter="E", colour="6f7f99",
-            short="sep", said="separator", absent="the text has no separator token",
+            letter="E", colour="6f7f99", short="sep", said="separator",
+            absent="the text has no separator token",
         ),
         Measure(
             name="delimiter", family="content", target="punctuation and special tokens",
@@ -144,9 +142,8 @@ MEASURES: Mapping[str, Measure] = {
         Measure(
             name="rare", family="content",
             text="weight on the rarest tokens, less their share of what is seen",
-            meaning="attends to the rarest words of the text, more than their share",
-            letter="R", colour="cc79a7",
-            short="rare", said="rare token", needs=("one text", "ranks"),
+            meaning="attends to the rarest words of the text, more than their share", letter="R",
+            colour="cc79a7", short="rare", said="rare token", needs=("one text", "ranks"),
             absent="{text} has too few different tokens to call some rare",
         ),
         _relation("subject", "s", "b18cf2", "subj", _between("subject", "verb")),

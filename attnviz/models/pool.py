@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import copy_context
-from functools import partial
 from threading import Condition, Thread, local
 from typing import Any, Generic, TypeVar
 
@@ -59,34 +59,23 @@ def in_turn(
 
 
 class _Batch(Generic[_Task, _Result]):
-    """The tasks that one call shares among threads, with their results.
+    """The tasks that one call shares among threads, with the results to come in their order.
 
     depth: how many calls with tasks are around it. waiting: the tasks that no thread has begun.
-    count: of all tasks. results, failed: the results and the errors of finished tasks, by index.
     """
 
     def __init__(self, run: Callable[[_Task], _Result], tasks: list[_Task], depth: int) -> None:
         self.depth = depth
-        self.waiting = deque(enumerate(tasks))
-        self.count = len(tasks)
-        self.results: dict[int, _Result] = {}
-        self.failed: dict[int, Exception] = {}
+        self.results = deque(Future[_Result]() for _ in tasks)
+        self.waiting = deque(zip(self.results, tasks, strict=True))
         self._run = run
         # Another thread lacks the context of this one, such as NumPy's handling of overflow.
         self._context = copy_context()
 
-    def has(self, index: int) -> bool:
-        return index in self.results or index in self.failed
-
-    def do(self, index: int, task: _Task) -> None:
-        """Run a task, and store its result or error under its index for the waiting thread."""
-        with ErrorsAs(partial(self.failed.__setitem__, index)):
-            self.results[index] = self._context.copy().run(self._run, task)
-
-    def result(self, index: int) -> _Result:
-        if index in self.failed:
-            raise self.failed[index]
-        return self.results.pop(index)
+    def do(self, result: Future[_Result], task: _Task) -> None:
+        """Run a task, and store its result or error for the thread that waits for it."""
+        with ErrorsAs(result.set_exception):
+            result.set_result(self._context.copy().run(self._run, task))
 
 
 class _Pool:
@@ -127,11 +116,11 @@ class _Pool:
                 self._threads[-1].start()
             self._changed.notify_all()
         try:
-            for index in range(batch.count):
-                while not batch.has(index):
+            while batch.results:
+                while not batch.results[0].done():
                     self.check()
-                    self._step(batch, index)
-                yield batch.result(index)
+                    self._step(batch)
+                yield batch.results.popleft().result()
         finally:
             with self._changed:
                 self._batches.remove(batch)
@@ -140,27 +129,22 @@ class _Pool:
         while not self._stopped:
             self._step()
 
-    def _step(self, own: _Batch[Any, Any] | None = None, wanted: int = 0) -> None:
+    def _step(self, own: _Batch[Any, Any] | None = None) -> None:
         """Run a waiting task, of ``own`` or within it if given; else wait for a change."""
         with self._changed:
             # Only deeper batches are allowed besides, so that tasks do not pile up on a thread.
-            batch = next(
-                (
-                    other
-                    for other in self._batches[::-1]
-                    if other.waiting and (own is None or other is own or other.depth > own.depth)
-                ),
-                None,
-            )
-            if batch is None:
-                if not self._stopped and (own is None or not own.has(wanted)):
+            for batch in reversed(self._batches):
+                if batch.waiting and (own is None or batch is own or batch.depth > own.depth):
+                    break
+            else:
+                if not self._stopped and (own is None or not own.results[0].done()):
                     self._changed.wait()
                 return
-            index, task = batch.waiting.popleft()
+            result, task = batch.waiting.popleft()
         before = getattr(_thread, "inside", (None, 0))
         _thread.inside = self, batch.depth + 1
         try:
-            batch.do(index, task)
+            batch.do(result, task)
         finally:
             _thread.inside = before
         with self._changed:
