@@ -384,9 +384,17 @@ def expected_tensors(
     family: Family, fields: Mapping[str, Any], sizes: Mapping[str, int]
 ) -> tuple[dict[str, TensorPart], dict[str, tuple[int, ...]]]:
     """Return where each role's tensor is stored, and each stored tensor's shape, without prefix."""
+    by_name: dict[str, list[str]] = {}  # the roles that share a tensor, first those of no layer
+    for number in (None, *range(sizes["layers"])):
+        for role, name in family.tensors.items():
+            if role == "embedding_projection" and sizes["embedding"] == sizes["d_model"]:
+                continue
+            if role.startswith("layers.") == (number is not None):
+                stored, held = (text.replace(".N.", f".{number}.") for text in (name, role))
+                by_name.setdefault(stored, []).append(held)
     parts: dict[str, TensorPart] = {}
     expected: dict[str, tuple[int, ...]] = {}
-    for name, roles in _by_name(family, sizes).items():
+    for name, roles in by_name.items():
         for kind in ("weight", "bias"):
             shapes = [_expected(role, kind, family, fields, sizes) for role in roles]
             known = [shape for shape in shapes if shape is not None]
@@ -405,19 +413,6 @@ def expected_tensors(
                 by_head = (index, sizes["heads"]) if family.by_head and cut else None
                 parts[f"{role}.{kind}"] = TensorPart(path, cut, turned, by_head)
     return parts, expected
-
-
-def _by_name(family: Family, sizes: Mapping[str, int]) -> dict[str, list[str]]:
-    """Return the roles that share each stored tensor, by its name; first those of no layer."""
-    roles: dict[str, list[str]] = {}
-    for number in (None, *range(sizes["layers"])):
-        for role, name in family.tensors.items():
-            if role == "embedding_projection" and sizes["embedding"] == sizes["d_model"]:
-                continue
-            if role.startswith("layers.") == (number is not None):
-                stored, held = (text.replace(".N.", f".{number}.") for text in (name, role))
-                roles.setdefault(stored, []).append(held)
-    return roles
 
 
 def _expected(

@@ -196,16 +196,13 @@ def _evidence_of(hits: Floats, control: Floats, choices: Weights, sees: Bools) -
     variance = np.maximum(square - mean**2, 0).sum(-1)
     third = (cube - 3 * mean * square + 2 * mean**3).sum(-1)
     above = hits.sum(-1) - mean.sum(-1)
-    return Evidence(events, control.mean(-1), hits.mean(-1), upper_deviate(above, variance, third))
-
-
-def upper_deviate(above: Floats, variance: Floats, third: Floats) -> Floats:
-    """Return the normal deviate with the tail of a gamma distribution of three given cumulants."""
+    # The normal deviate with the tail of the gamma distribution of these three cumulants.
     deviation = np.sqrt(np.maximum(variance, _ROUNDING))
     skew = np.maximum(third / deviation**3, 0.05)  # at this skew nearly a normal distribution
     shape = 4 / skew**2
     ratio = np.maximum(1 + above / deviation / np.sqrt(shape), 0)
-    return np.asarray((np.cbrt(ratio) - 1 + 1 / (9 * shape)) * 3 * np.sqrt(shape))
+    deviate = np.asarray((np.cbrt(ratio) - 1 + 1 / (9 * shape)) * 3 * np.sqrt(shape))
+    return Evidence(events, control.mean(-1), hits.mean(-1), deviate)
 
 
 _EVEN = 0.6  # a head without label is called diffuse if its normalised entropy is at least this

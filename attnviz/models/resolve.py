@@ -161,7 +161,8 @@ def _in_numpy(source: ModelSource, options: LoadOptions) -> Model | None:
         if requested:
             raise
         return None
-    if options.work.logits and model.is_bare:
+    # Without "For" in the name of its class it has no head for any task.
+    if options.work.logits and not model.has_head and "For" not in model.info.architecture:
         from attnviz.models.model import no_logits
 
         raise no_logits(source.name)

@@ -197,11 +197,6 @@ class StackModel:
         return not any(note.endswith(NO_PREDICTIONS) for note in self.info.notes)
 
     @property
-    def is_bare(self) -> bool:
-        """Return True if the model has no head for any task: no ``For`` is in its class name."""
-        return not self.has_head and "For" not in self.info.architecture
-
-    @property
     def predicts(self) -> bool:
         return self.causal and self.has_head
 

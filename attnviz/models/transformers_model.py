@@ -214,7 +214,8 @@ class TransformersModel:
             with tokenizing(self.info.name):
                 return self._tokens(ids).texts
 
-        start, size = self._first_special, self._vocabulary
+        owner = self.model.config if self.tokenizer is None else self.tokenizer
+        start, size = self._known(getattr(owner, "bos_token_id", None)), self._vocabulary
         special, framed = {self._padding, start}, Tokens((), (), ())
         with tokenizing(self.info.name):
             if self.tokenizer is not None:
@@ -226,11 +227,6 @@ class TransformersModel:
                 before = replace(self._tokens([start]), special=(True,))
         plain = np.asarray([number for number in range(size) if number not in special])
         return Vocabulary(plain, before, after, self.tokenizer is not None, texts)
-
-    @property
-    def _first_special(self) -> int | None:
-        owner = self.model.config if self.tokenizer is None else self.tokenizer
-        return self._known(getattr(owner, "bos_token_id", None))
 
     @property
     def _padding(self) -> int | None:
