@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,22 +33,10 @@ _WITH_EXTREMES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def prepared(
-    name: str,
-    model: Any,
-    tokenizer: Any,
-    device: torch.device | None,
-    *,
-    trained_tokens: int | None = None,
-    stored: StoredTensors | None = None,
-    **facts: Any,
+    name: str, model: Any, tokenizer: Any, device: torch.device | None, **facts: Any
 ) -> TransformersModel:
-    """Prepare a model for use: move it to its device, and determine its facts.
-
-    device: None leaves its parts where they are. trained_tokens, stored: as in
-    ``TransformersModel``. facts: those of ``described``, such as the revision and notes.
-    """
-    known = described(name, moved(name, model, device), tokenizer, **facts)
-    return replace(known, trained_tokens=trained_tokens, stored=stored)
+    """Return a model on its device (None: where its parts are); facts: those of ``described``."""
+    return described(name, moved(name, model, device), tokenizer, **facts)
 
 
 def moved(name: str, model: Any, device: torch.device | None) -> Any:
@@ -114,12 +101,14 @@ def described(
     loaded: bool = False,
     seed: int | None = None,
     notes: tuple[str, ...] = (),
+    trained_tokens: int | None = None,
+    stored: StoredTensors | None = None,
 ) -> TransformersModel:
     """Return a model with its facts, which are read from its config and checked.
 
     loaded: whether the caller's Python code has loaded it. seed: of random parameters; None for
-    those of files. notes: sentences that a reader must know. Raises UnsupportedError if the model
-    reads no token ids, or is a part of a model.
+    those of files. notes: sentences that a reader must know. trained_tokens, stored: see
+    ``TransformersModel``. Raises UnsupportedError if the model reads no token ids, or is a part.
     """
     shape = read_shape(model.config, name)
     require_token_ids(model)
@@ -152,7 +141,7 @@ def described(
         decoder_shape=decoder_shape(model.config) if "decoder" in kinds else (),
     )
     context = context_length(model.config, model)
-    return TransformersModel(info, model, tokenizer, kinds, context, target)
+    return TransformersModel(info, model, tokenizer, kinds, context, target, trained_tokens, stored)
 
 
 def _not_finite(model: Any) -> tuple[str, ...]:
