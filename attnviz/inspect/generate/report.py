@@ -19,7 +19,7 @@ from attnviz.inspect.generate.run import WrittenRun, rounded, run_facts, step_fa
 from attnviz.measures.labels import best_label, strength
 from attnviz.measures.regions import regions_of
 from attnviz.measures.registry import label_named
-from attnviz.measures.rows import Conditions, TextFacts, base_rates, whole_scores
+from attnviz.measures.rows import Conditions, RowBlock, TextFacts, base_rates, scores_of
 from attnviz.records import HeadLabel
 
 NAMED = ("previous", "self", "first", "duplicate", "induction", "separator", "delimiter")
@@ -167,7 +167,7 @@ def activities(run: WrittenRun) -> dict[Head, HeadActivity]:
         weights = run.weights(layer)
         seen = np.asarray(np.any(weights > 0, axis=0))
         uniform, counts = base_rates(facts, names, seen, run.start)
-        scores = whole_scores(facts, weights, names, run.start, seen)
+        scores = scores_of(RowBlock(facts, weights, run.start, seen), names)
         for head in range(len(run.steps[0].rows[layer])):
             own = {name: float(values[head]) for name, values in scores.items()}
             label = labels.get((layer, head))

@@ -574,7 +574,7 @@ class _Reading:
         span = None if self.word is None else self.word.span
         hidden, top = sink & (self.request.sink is not True), self.request.top
         for places, some, rows in summed_parts(facts, sums, even, kept, self.bucket):
-            scores, pooled = scores_of(rows, OF_ONE_TEXT), rows.found.pooled
+            scores, pooled = scores_of(rows, OF_ONE_TEXT), rows.sums.pooled
             assert pooled is not None
             if self.tokens.regions:
                 between = RegionSums(self.tokens, self.tokens, sink)

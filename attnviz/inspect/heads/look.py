@@ -29,7 +29,7 @@ from attnviz.inspect.heads.links import Link, head_links, link_words, strongest_
 from attnviz.inspect.heads.report import HeadsReport, kept_vectors
 from attnviz.inspect.heads.sentences import quoted_ends, removed_words, score_words, scored
 from attnviz.measures.registry import MEASURES, label_named, said_name
-from attnviz.measures.rows import Conditions, TextFacts, whole_scores
+from attnviz.measures.rows import Conditions, RowBlock, TextFacts, scores_of
 from attnviz.measures.sinks import sink_of
 from attnviz.records import HeadsRecord
 
@@ -190,7 +190,7 @@ def _shows(run: HeadsRecord, name: str, link: Link) -> bool:
     facts = TextFacts(record.queries, record.keys, Conditions(record.kind, record.causal))
     alone = np.zeros((1, len(record.keys)))
     alone[0, link.key] = 1
-    scores = whole_scores(facts, alone, [name], link.query)
+    scores = scores_of(RowBlock(facts, alone, link.query), [name])
     return name == "peaked" or bool(scores.get(name, np.zeros(())) > 0)
 
 

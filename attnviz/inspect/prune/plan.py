@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from attnviz.inspect.prune.report import Head, PrunedModel
-from attnviz.models.head_plan import CutPlan, Removed, cut_plans
+from attnviz.models.cut_tensors import CutPlan, Removed, cut_plans
 from attnviz.models.model import Model
 from attnviz.models.stack_model import StackModel
 from attnviz.records import ModelInfo
