@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from attnviz.draw.labels import visible
-from attnviz.draw.page.running_text import token_spans
+from attnviz.draw.labels import token_spans, visible
 from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.models.chats import Message, chat_text, finished_chat, with_texts
 from attnviz.models.model import ChatTemplate, FinishedText, Model, Placed, PlacingModel

@@ -306,7 +306,7 @@ class Outlet:
             drawn = first_screen(document, theme, console.width, console.height - 1)
         console.print(drawn, end="")
         if theme.pictures and theme.half_blocks:
-            from attnviz.draw.graphics import overlays
+            from attnviz.draw.picture import overlays
 
             console.file.write("".join(overlays(drawn, theme, console)))
 

@@ -27,11 +27,11 @@ from attnviz.draw.labels import (
     width,
     word_label,
 )
+from attnviz.draw.maps import signed_tint, weight_steps
 from attnviz.draw.palette import STEPS, Tint
 from attnviz.draw.prose import wrapped
 from attnviz.draw.provenance import share
 from attnviz.draw.regions import band_line, region_marks
-from attnviz.draw.scale import signed_tint, weight_steps
 from attnviz.draw.theme import Theme, sign_glyph, strength
 from attnviz.records import Tokens
 

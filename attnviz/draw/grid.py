@@ -16,7 +16,6 @@ from typing import NamedTuple
 from rich.segment import Segment
 from rich.style import Style
 
-from attnviz.draw.axes import tick_line
 from attnviz.draw.blocks import (
     BOLD,
     DIM,
@@ -25,6 +24,7 @@ from attnviz.draw.blocks import (
     flow,
     stack,
     text_line,
+    tick_line,
     widest,
     without_trailing_blanks,
 )

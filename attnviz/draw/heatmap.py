@@ -1,4 +1,4 @@
-"""Draw one head's map in full, with the tokens of both axes.
+"""Draws one head's map in full, with the tokens of both axes.
 
 The upper half of a causal map is empty: each row ends on the diagonal, and the token there names
 the row and the column. Other maps have their queries at the left and their keys above.
@@ -9,25 +9,149 @@ are; those next to the cursor stand out a little.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cached_property
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.segment import Segment
 from rich.style import Style
 
-from attnviz.draw.axes import LONGEST_LABEL, Axes, KeyCells, tick_line
-from attnviz.draw.blocks import BOLD, DIM, Block, Line, text_line, widest, without_trailing_blanks
+from attnviz.draw.blocks import (
+    BOLD,
+    DIM,
+    Block,
+    Line,
+    text_line,
+    tick_line,
+    widest,
+    without_trailing_blanks,
+)
 from attnviz.draw.labels import at_blanks, cut, fit, width
-from attnviz.draw.maps import MOST_LINES, Fit, Place, cell_lines, cell_steps, fitted, pooling
+from attnviz.draw.maps import (
+    MOST_LINES,
+    Fit,
+    Place,
+    cell_lines,
+    cell_steps,
+    coarse_steps,
+    fitted,
+    pooling,
+)
 from attnviz.draw.numbers import NumberScale
 from attnviz.draw.provenance import share
-from attnviz.draw.regions import band_room, banded, region_marks
-from attnviz.draw.scale import coarse_steps
+from attnviz.draw.regions import RegionMark, band_line, region_marks
 from attnviz.draw.theme import Theme
+from attnviz.records import REST
 
 _LEAST_NAME = 8  # columns for tokens behind a downsampled map
+_BAND = 2  # columns of the band of regions at the left of a map
+
+# The axes -------------------------------------------------------------------------------------
+
+LONGEST_LABEL = 16
+_WIDEST_CELL = 10
+_LEAST_WORD = 5  # four letters and a blank
+
+Header = Literal["words", "cut words", "numbers"]
+
+
+class KeyCells(NamedTuple):
+    """The layout of a map that has one line for each query.
+
+    wide: the width of one cell in characters. header: how keys are named above their cells; None
+        for no names. values: whether each weight is written in its cell.
+    """
+
+    wide: int
+    header: Header | None
+    values: bool
+
+
+@dataclass(frozen=True)
+class Axes:
+    """The labels of the two axes, safe to print.
+
+    queries, keys: one label for each row, and one for each column.
+    causal: whether cells with key > query stay blank.
+    value: the width in characters of a value in its cell, with the blank behind it.
+    rows, columns: the token index of each query and of each key in its text; empty if the axes are
+        whole texts.
+    query_regions, key_regions: the region of each query and key; empty if there are none.
+    """
+
+    queries: Sequence[str]
+    keys: Sequence[str]
+    causal: bool = False
+    value: int = 4
+    rows: Sequence[int] = ()
+    columns: Sequence[int] = ()
+    query_regions: Sequence[str] = ()
+    key_regions: Sequence[str] = ()
+
+    def row(self, query: int) -> int:
+        """Return the token index of a query in its text. query: its index among the rows."""
+        return self.rows[query] if self.rows else query
+
+    def column(self, key: int) -> int:
+        """Return the token index of a key in its text. key: its index among the columns."""
+        return self.columns[key] if self.columns else key
+
+    @property
+    def diagonal(self) -> bool:
+        """Return whether each row can end in its own token, which then labels row and column."""
+        return self.causal and len(self.queries) == len(self.keys)
+
+    @cached_property  # every row of the map asks for it
+    def label_width(self) -> int:
+        """Return the width in characters of the query labels, with the blank behind them."""
+        return min(max(map(width, self.queries), default=0), LONGEST_LABEL) + 1
+
+    @property
+    def digits(self) -> int:
+        """Return how many digits the largest token index of a row or column has."""
+        return len(str(max(self.row(len(self.queries) - 1), self.column(len(self.keys) - 1))))
+
+    def cells(self, max_width: int, values: bool) -> KeyCells | None:
+        """Return the layout of a map with a line for each query, or None if it does not fit.
+
+        The keys are named by their words in one line, cut to no less than four letters, or else by
+        numbers that the rows have as well.
+        max_width: in characters. values: True if each weight should be written in
+            its cell.
+        """
+        count, least = max(len(self.keys), 1), self.value if values else 2
+        if self.diagonal:
+            widths = [min(width(label), LONGEST_LABEL) for label in self.queries[-count // 4 :]]
+            fits = [wide for wide in (least, 2) if wide * count + 1 + max(widths) <= max_width]
+            return KeyCells(fits[0], None, values and fits[0] >= self.value) if fits else None
+        whole = min(max([*map(width, self.keys), least - 1]) + 1, _WIDEST_CELL)
+        cell = min((max_width - self.label_width) // count, whole)
+        if cell >= min(whole, _LEAST_WORD):
+            return KeyCells(cell, "words" if cell >= whole else "cut words", values)
+        cell = (max_width - self.label_width - self.digits - 1) // count
+        if cell < 2:
+            return None
+        fit = values and cell >= self.value
+        return KeyCells(self.value if fit else min(cell, self.digits + 1), "numbers", fit)
+
+    def value_room(self) -> int:
+        """Return the width in characters of a map with each value written in its cell."""
+        count = len(self.keys)
+        if not self.diagonal:
+            return self.label_width + self.digits + 1 + self.value * count
+        widths = [min(width(label), LONGEST_LABEL) for label in self.queries[-count // 4 :]]
+        return self.value * count + 1 + max(widths)
+
+    @property
+    def band(self) -> int:
+        """Return the width in characters of the band of regions at the left; 0 without regions."""
+        return _BAND if self.key_regions else 0
+
+
+# The map --------------------------------------------------------------------------------------
 
 
 def heatmap(
@@ -48,7 +172,7 @@ def heatmap(
     limit: the absolute value with the full colour, for values of either sign; 0 for weights.
     """
     theme = theme.signed if limit else theme
-    max_width -= band_room(axes)
+    max_width -= axes.band
     cells = _plan(axes, max_width, values, lines)
     if cells is None:
         plan = _dense_fit(axes, theme, max_width, lines)
@@ -74,7 +198,7 @@ def heatmap(
     note = [] if cells.values or not values else _room_for_values(axes, max_width)
     indent = 0 if axes.diagonal else axes.label_width
     indent += axes.digits + 1 if cells.header == "numbers" else 0
-    drawn = banded(_header(axes, cells, theme), drawn, axes, plan, indent, theme)
+    drawn = _banded(_header(axes, cells, theme), drawn, axes, plan, indent, theme)
     drawn = [*drawn, *note, *_key_names(axes, cells, theme, max_width)]
     return Block(tuple(drawn), widest(drawn))
 
@@ -85,15 +209,45 @@ def _plan(axes: Axes, max_width: int, values: bool, lines: int) -> KeyCells | No
     return None if square and len(axes.keys) > lines else axes.cells(max_width, values)
 
 
+def _banded(
+    above: Sequence[Line], rows: Sequence[Line], axes: Axes, plan: Fit, indent: int, theme: Theme
+) -> list[Line]:
+    """Return the lines of a map with the regions at their left and below, if the axes have any.
+
+    above: the lines over the first row. rows: the lines of the map. plan: the layout of the cells.
+    indent: the characters before the first cell.
+    """
+    if not axes.key_regions:
+        return [*above, *rows]
+    marks = region_marks([*axes.query_regions, *axes.key_regions])
+    step = plan.rows * plan.factors[0]
+    asking = axes.query_regions[::step] or [REST[-1]] * len(rows)
+    marks.setdefault(REST[-1], RegionMark(" ", None))
+    cells = [(name, plan.wide) for name in axes.key_regions[:: plan.factors[1]]]
+    blank = Segment(" " * _BAND)
+
+    def mark(name: str) -> Line:
+        """Return the letter of a region on its colour, and a blank."""
+        letter, tint = marks[name]
+        style = theme.ground(tint) if tint is not None and theme.colour else None
+        return [Segment(theme.spell(letter), style), Segment(" ")]
+
+    return [
+        *([blank, *line] for line in above),
+        *([*mark(name), *line] for name, line in zip(asking, rows, strict=True)),
+        [blank, Segment(" " * indent), *band_line(cells, marks, theme)],
+    ]
+
+
 def values_fit(axes: Axes, max_width: int) -> bool:
     """Return True if a map with ``max_width`` characters of width can show every weight as text."""
-    cells = axes.cells(max_width - band_room(axes), True)
+    cells = axes.cells(max_width - axes.band, True)
     return cells is not None and cells.values
 
 
 def quality(axes: Axes, theme: Theme, max_width: int, values: bool, lines: int) -> tuple[int, ...]:
     """Return how well a map can be drawn, as a tuple for comparisons: larger is better."""
-    max_width -= band_room(axes)
+    max_width -= axes.band
     cells = _plan(axes, max_width, values, lines)
     if cells is None:
         return (-max(_dense_fit(axes, theme, max_width, lines).factors), 0, 0)
@@ -200,7 +354,7 @@ def _dense(
         else:
             label = fit(name, indent - 1, theme.ellipsis)
             drawn.append([Segment(f"{label} ", DIM), *without_trailing_blanks(cells)])
-    drawn = banded(above, drawn, axes, plan, indent, theme)
+    drawn = _banded(above, drawn, axes, plan, indent, theme)
     words = theme.spell(pooling(plan.factors, limit > 0))
     caption = at_blanks(words, max_width, "", theme.ellipsis)
     return [*drawn, *(text_line((line, DIM)) for line in caption if line)]

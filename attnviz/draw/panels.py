@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from attnviz.draw.axes import Axes
 from attnviz.draw.blocks import Block, beside, flow, stack, widest
 from attnviz.draw.coloured_text import scale_block, text_block
 from attnviz.draw.document import Map, Maps
-from attnviz.draw.heatmap import heatmap, quality, values_fit
+from attnviz.draw.heatmap import Axes, heatmap, quality, values_fit
 from attnviz.draw.labels import token_labels
 from attnviz.draw.maps import MOST_LINES, fitted, pooling, small_map
 from attnviz.draw.numbers import NumberScale, counted

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from rich.segment import Segment
@@ -20,15 +20,8 @@ from attnviz.draw.provenance import share
 from attnviz.draw.theme import Theme
 from attnviz.records import REST, RegionShares, Tokens
 
-if TYPE_CHECKING:
-    from attnviz.draw.axes import Axes
-    from attnviz.draw.maps import Fit
-
 HeadName = Callable[[tuple[int, int]], str]
 """Returns the name of a head (layer, head)."""
-
-BAND = 2
-"""The columns of a band at the left of a map."""
 
 _LONGEST, _SHARE = 14, 11
 """The most columns of a region's name in a table, and those of a share next to uniform's."""
@@ -89,41 +82,6 @@ def band_line(
         text = text if width(text) < room else (start + marks[name].letter)[:room]
         line.append(Segment(text + " " * (room - width(text)), style))
     return line
-
-
-def band_room(axes: Axes) -> int:
-    """Return the width in characters of the region band at the left of a map; 0 without regions."""
-    return BAND if axes.key_regions else 0
-
-
-def banded(
-    above: Sequence[Line], rows: Sequence[Line], axes: Axes, plan: Fit, indent: int, theme: Theme
-) -> list[Line]:
-    """Return the lines of a map with the regions at their left and below, if the axes have any.
-
-    above: the lines over the first row. rows: the lines of the map. plan: the layout of the cells.
-    indent: the characters before the first cell.
-    """
-    if not axes.key_regions:
-        return [*above, *rows]
-    marks = region_marks([*axes.query_regions, *axes.key_regions])
-    step = plan.rows * plan.factors[0]
-    asking = axes.query_regions[::step] or [REST[-1]] * len(rows)
-    marks.setdefault(REST[-1], RegionMark(" ", None))
-    cells = [(name, plan.wide) for name in axes.key_regions[:: plan.factors[1]]]
-    blank = Segment(" " * BAND)
-
-    def mark(name: str) -> Line:
-        """Return the letter of a region on its colour, and a blank."""
-        letter, tint = marks[name]
-        style = theme.ground(tint) if tint is not None and theme.colour else None
-        return [Segment(theme.spell(letter), style), Segment(" ")]
-
-    return [
-        *([blank, *line] for line in above),
-        *([*mark(name), *line] for name, line in zip(asking, rows, strict=True)),
-        [blank, Segment(" " * indent), *band_line(cells, marks, theme)],
-    ]
 
 
 # Shares --------------------------------------------------------------------------------------

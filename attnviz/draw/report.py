@@ -88,7 +88,7 @@ class Report(ABC):
 
     def brief(self) -> dict[str, Any]:
         """Return the finding and at most ten rows of its table: a JSON object of under 2 kB."""
-        from attnviz.draw.brief import brief
+        from attnviz.draw.values import brief
 
         return brief(self.command, self.document(hints=True))
 

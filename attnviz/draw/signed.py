@@ -9,9 +9,9 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from attnviz.draw import document as doc
+from attnviz.draw.maps import signed_tint
 from attnviz.draw.numbers import NumberScale
 from attnviz.draw.palette import DIVERGING
-from attnviz.draw.scale import signed_tint
 
 
 def signed_grid(

@@ -13,16 +13,21 @@ from attnviz.draw import document as doc
 from attnviz.draw.blocks import (
     BOLD,
     DIM,
+    GAP,
+    LEAST_COLUMNS,
+    SIDES,
     Block,
     Line,
+    Panel,
     beside,
     flow,
+    framed_column,
+    shared_widths,
     stack,
     text_line,
     trimmed,
     widest,
 )
-from attnviz.draw.frames import GAP, LEAST_COLUMNS, SIDES, Panel, framed_column, shared_widths
 from attnviz.draw.grid import full_width, grid_block
 from attnviz.draw.labels import at_blanks, cut, fit, short_name, visible, width
 from attnviz.draw.plot import histogram_blocks, plot_block
@@ -503,7 +508,7 @@ def _across(row: _Row, theme: Theme, max_width: int) -> Block:
     ]
     tall = max(sum(panel.tall for panel in panels) for panels in columns)
     shown = zip(columns, widths, strict=True)
-    return beside([framed_column(panels, wide, tall, theme) for panels, wide in shown], GAP)
+    return beside([framed_column(panels, wide, tall, theme.ascii) for panels, wide in shown], GAP)
 
 
 def _panels(part: doc.Part | doc.Group, theme: Theme, wide: int, *, framed: bool) -> list[Panel]:

@@ -18,11 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.labels import token_label, token_labels, token_name, visible
-from attnviz.draw.maps import pool, pool_signed
-from attnviz.draw.page.running_text import running_pieces
+from attnviz.draw.labels import running_pieces, token_label, token_labels, token_name, visible
+from attnviz.draw.maps import pool, pool_signed, signed_limit
 from attnviz.draw.palette import DEFAULT, DIVERGING, anchors_of, full_weight, to_hex, written_on
-from attnviz.draw.scale import signed_limit
 from attnviz.records import REST, SINKS, Floats, HeadLabel, Tokens
 
 SCHEMA = "attnviz.page/1"
