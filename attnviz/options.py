@@ -351,13 +351,13 @@ class RegionOptions(ChatOption, panel="Chat and regions"):
 
 
 def _spelled(spans: Mapping[Any, Any]) -> Iterator[str]:
-    for name, place in spans.items():
-        if isinstance(place, str):
-            yield f"{name}={place}"
-        elif isinstance(place, Sequence) and len(place) == 2:
-            yield f"{name}={place[0]}:{place[1]}"
+    for name, span in spans.items():
+        if isinstance(span, str):
+            yield f"{name}={span}"
+        elif isinstance(span, Sequence) and len(span) == 2:
+            yield f"{name}={span[0]}:{span[1]}"
         else:
-            raise UsageError(f"spans[{name!r}] is (start, end) or words, got {place!r}")
+            raise UsageError(f"spans[{name!r}] is (start, end) or words, got {span!r}")
 
 
 @dataclass(frozen=True)
@@ -529,7 +529,7 @@ def keywords_checked(function: Callable[_Given, _Answer]) -> Callable[_Given, _A
 
     A function that takes any keyword refuses them itself.
     """
-    if any(each.kind is each.VAR_KEYWORD for each in _parameters(function)):
+    if any(param.kind is param.VAR_KEYWORD for param in _parameters(function)):
         return function
 
     @wraps(function)
@@ -550,11 +550,11 @@ def refuse_unknown(
     """
     from difflib import get_close_matches  # of a call that fails
 
-    if any(each.kind is each.VAR_KEYWORD for own in others for each in _parameters(own)):
+    if any(param.kind is param.VAR_KEYWORD for own in others for param in _parameters(own)):
         return
     alone = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
-    shared = (each for own in (function, *others) for each in _parameters(own))
-    known = [each.name for each in shared if each.kind not in alone]
+    shared = (param for own in (function, *others) for param in _parameters(own))
+    known = [param.name for param in shared if param.kind not in alone]
     for keyword in given:
         if keyword not in known:
             close = get_close_matches(keyword, known, 1)

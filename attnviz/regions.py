@@ -153,11 +153,11 @@ class _Span(NamedTuple):
 def _span(typed: str, option: str) -> _Span:
     """Return the span in a typed option or a line of the file; UsageError if there is none."""
     typed = as_utf8(typed, option)
-    name, _, place = (part.strip() for part in typed.partition("="))
-    if not name or not place:
+    name, _, given = (part.strip() for part in typed.partition("="))
+    if not name or not given:
         raise UsageError(f"{option} {visible(typed)!r}: expected NAME=START:END or NAME=WORDS")
-    if (numbers := _PLACES.fullmatch(place)) is None:
-        words = tuple(_BETWEEN.split(place, 1))
+    if (numbers := _PLACES.fullmatch(given)) is None:
+        words = tuple(_BETWEEN.split(given, 1))
         if not all(words):
             raise UsageError(f"{option} {visible(typed)!r}: words are missing next to the dots")
         return _Span(name, None, words)

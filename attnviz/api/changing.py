@@ -326,12 +326,12 @@ def diff(
     if image is not None:
         refuse_beside_pictures(tokenizer=tokenizer, texts_b=texts_b)
         about, work, opening = read_pictures(texts, image)
-        one, other = named_or_loaded(both, processor, opening)
-        sides = both_sides(request, one, other, options, texts=about, pictures=work)
+        first, second = named_or_loaded(both, processor, opening)
+        sides = both_sides(request, first, second, options, texts=about, pictures=work)
         return question.diff(*sides, request)
-    one, other = named_or_loaded(both, tokenizer)
+    first, second = named_or_loaded(both, tokenizer)
     read, read_b = texts_of(texts), texts_of(texts_b)
-    sides = both_sides(request, one, other, options, texts=read, texts_b=read_b)
+    sides = both_sides(request, first, second, options, texts=read, texts_b=read_b)
     return question.diff(*sides, request)
 
 
@@ -366,6 +366,6 @@ def check(
     rules, options = question.rules_of(path, request, written), LoadOptions(seed=seed)
     checked = question.checked_model(given, rules, seed, options=lambda name: options)
     report = question.check(checked, path, request, rules)
-    for place in written:
-        write_junit(place, report)
+    for target in written:
+        write_junit(target, report)
     return report

@@ -129,9 +129,9 @@ def capture(
         choice = replace(choice, encode=reader.encode)
     record, selected = capture_text(opened, read, choice)
     known = known_labels(opened, record.kind, ignored=no_known_labels)
-    found = vectors_of(opened, asked(opened, read, choice)) if vectors else None
+    kept = vectors_of(opened, asked(opened, read, choice)) if vectors else None
     return HeadMaps(
-        heads_report(record, selected, text=read, target=target, known=known, vectors=found)
+        heads_report(record, selected, text=read, target=target, known=known, vectors=kept)
     )
 
 
@@ -328,7 +328,7 @@ def generate(
     """
     from attnviz.inspect.generate import generate as question
     from attnviz.inspect.generate.request import GenerateRequest
-    from attnviz.interrupts import between_steps
+    from attnviz.progress import between_steps
 
     request = GenerateRequest.of(locals())
     opens = 'attnviz.generate("tiny", "The cat sat on the")'

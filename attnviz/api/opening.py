@@ -75,7 +75,7 @@ def is_module(model: Any) -> TypeGuard[Module]:
 def has_tensor(given: Iterable[Any]) -> bool:
     """Return True if a value is a tensor, which is an input of a module and not a text."""
     torch = sys.modules.get("torch")
-    return torch is not None and any(isinstance(each, torch.Tensor) for each in given)
+    return torch is not None and any(isinstance(value, torch.Tensor) for value in given)
 
 
 def _is_split(value: Any) -> bool:
@@ -298,15 +298,15 @@ def named_or_loaded(
     returns such a model with it.
     Raises UsageError for a reader if all models are names, and what ``opening`` raises.
     """
-    if reader is not None and all(isinstance(each, str | os.PathLike) for each in models):
+    if reader is not None and all(isinstance(model, str | os.PathLike) for model in models):
         raise UsageError("a tokenizer or processor is for a loaded model: a name brings its own")
-    found: dict[int, str | Model] = {}
-    for each in models:
-        if isinstance(each, str | os.PathLike):
-            found[id(each)] = os.fspath(each)
-        elif id(each) not in found:
-            found[id(each)] = opening(each, reader)
-    return [found[id(each)] for each in models]
+    opened: dict[int, str | Model] = {}
+    for model in models:
+        if isinstance(model, str | os.PathLike):
+            opened[id(model)] = os.fspath(model)
+        elif id(model) not in opened:
+            opened[id(model)] = opening(model, reader)
+    return [opened[id(model)] for model in models]
 
 
 def given_corpus(

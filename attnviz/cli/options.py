@@ -73,10 +73,10 @@ def complete_head(ctx: Any, incomplete: str) -> list[str]:
     stack = spec.main
     heads = stack.groups[0].layer.attentions[0].heads
     names = [f"L{layer}H{head}" for layer in range(stack.depth) for head in range(heads)]
-    found = [name for name in names if name.lower().startswith(incomplete.lower())]
-    if len(found) <= _MOST_HEADS:
-        return found
-    return sorted({name.split("H")[0] + "H" for name in found})
+    begun = [name for name in names if name.lower().startswith(incomplete.lower())]
+    if len(begun) <= _MOST_HEADS:
+        return begun
+    return sorted({name.split("H")[0] + "H" for name in begun})
 
 
 _HEAD = re.compile(r"L\d+H\d+", re.IGNORECASE)
@@ -285,10 +285,6 @@ def saved(endings: str) -> Any:
     return option("FILE", help_text, (), endings=tuple(endings.split()), brief=brief, writes=True)
 
 
-_EXPLAINED = (SCREEN_ENDING, ".md", ".html")
-"""The endings of the files that hold an explanation if it is asked for."""
-
-
 def contrast() -> Any:
     """Return the option that gives small weights more colour."""
     about = "Weight at which cells reach full colour."
@@ -346,7 +342,7 @@ class Output(Options, panel="Output"):
     @property
     def opens(self) -> bool:
         """Return whether the page is opened in a browser; see ``PagedOutput``."""
-        return False
+        return bool(getattr(self, "open", False))
 
     @property
     def pages(self) -> bool:
@@ -356,25 +352,26 @@ class Output(Options, panel="Output"):
     @property
     def endings(self) -> tuple[str, ...]:
         """Return the endings of the files that the command can write."""
-        (found,) = (one.metadata["endings"] for one in fields(self) if one.name == "save")
-        return tuple(found)
+        return tuple(self.__dataclass_fields__["save"].metadata["endings"])
 
     @property
     def whole(self) -> bool:
         """Return whether everything is shown, not only what fits the terminal."""
         return not sys.stdout.isatty() if self.full is None else self.full
 
+    def _reaches(self, *endings: str) -> bool:
+        """Return whether a person sees the result, on the screen or in a file of these endings."""
+        return not self.for_programs or any(path.suffix.lower() in endings for path in self.save)
+
     @property
     def drawn(self) -> bool:
         """Return whether the result is drawn in characters, for the terminal or a file."""
-        screens = (path.suffix.lower() == SCREEN_ENDING for path in self.save)
-        return not self.for_programs or any(screens)
+        return self._reaches(SCREEN_ENDING)
 
     @property
     def explained(self) -> bool:
         """Return whether something is shown or saved to which an explanation can be added."""
-        pages = (path.suffix.lower() in _EXPLAINED for path in self.save)
-        return not self.for_programs or any(pages)
+        return self._reaches(SCREEN_ENDING, ".md", ".html")
 
 
 @dataclass(frozen=True)
@@ -389,10 +386,6 @@ class PagedOutput(Output):
     """The common output options, of a command whose page is interactive."""
 
     open: bool = flag("Open the interactive page in a browser.")
-
-    @property
-    def opens(self) -> bool:
-        return self.open
 
 
 def load_options(
@@ -413,7 +406,7 @@ def load_options(
     from attnviz.models.resolve import LoadOptions, refuse_ignored
 
     shape = own.shape if own is not None else {}
-    given = {one.name: getattr(loading, one.name) for one in fields(Loading)}
+    given = {field.name: getattr(loading, field.name) for field in fields(Loading)}
     options = LoadOptions(**given, seed=seed, **shape)
     if limits_runs and loading.device != "auto":
         options = replace(options, max_memory=None)

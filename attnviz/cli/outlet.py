@@ -75,8 +75,13 @@ class Outlet:
             seed = model.seed if isinstance(model, SeededModel) else seed
             own = model if isinstance(model, OwnShape) else None
             options = load_options(name, model, seed, own, *shaping, limits_runs=limits_runs)
-        if output.opens:
-            _require_display()
+        remote = os.environ.get("SSH_CONNECTION") or os.environ.get("SSH_TTY")
+        shown = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+        if output.opens and remote and (not shown or sys.platform == "darwin"):
+            raise UsageError(
+                "--open: this is a remote terminal without a display; write the page with "
+                "--save page.html, and open it where you sit"
+            )
         if output.save:
             from attnviz.draw.files import check_path
 
@@ -132,11 +137,11 @@ class Outlet:
                 loaded = judged(load(name, replace(options, progress=progress)))
             yield loaded
 
-    def advancing(self, what: str, long: bool = False) -> AbstractContextManager[Watch]:
-        """Return a progress bar as a context. what: its name. long: show it with ``--json`` too."""
+    def advancing(self, task: str, long: bool = False) -> AbstractContextManager[Watch]:
+        """Return a progress bar as a context. task: its name. long: show it with ``--json`` too."""
         from attnviz.cli.progress import scanning
 
-        return scanning(what, messages(self.output.quiet) if long else self.notices)
+        return scanning(task, messages(self.output.quiet) if long else self.notices)
 
     def load(self, name: str, options: LoadOptions) -> Model:
         """Load a model while a spinner is shown, and return it.
@@ -148,7 +153,7 @@ class Outlet:
 
     def measured(
         self,
-        what: str,
+        task: str,
         measure: Callable[..., Measured],
         *given: Any,
         long: bool = True,
@@ -157,24 +162,24 @@ class Outlet:
     ) -> Measured:
         """Measure with a progress bar, and return the report.
 
-        what: the name of the bar. measure: is called with all that is given, and with ``advance``,
+        task: the name of the bar. measure: is called with all that is given, and with ``advance``,
         the object that it reports its progress to. long: True shows the bar with ``--json`` too.
         resume: the file from which the same command resumes the run after Ctrl-C, or None.
         """
         try:
-            with self.advancing(what, long) as advance:
+            with self.advancing(task, long) as advance:
                 return measure(*given, advance=advance, **more)
         except KeyboardInterrupt:
             self.interrupted(resume)
 
     def run(
-        self, what: str, measure: Callable[..., Measured], *given: Any, **more: Any
+        self, task: str, measure: Callable[..., Measured], *given: Any, **more: Any
     ) -> Measured:
         """Measure as ``measured`` does, show the report, and return it.
 
         Raises KeyboardInterrupt if the run was ended early, after what was measured is shown.
         """
-        report = self.measured(what, measure, *given, **more)
+        report = self.measured(task, measure, *given, **more)
         self.show(report)
         if not getattr(report, "complete", True):
             self.interrupted(more.get("resume"))
@@ -182,7 +187,7 @@ class Outlet:
 
     def run_over(
         self,
-        what: str,
+        task: str,
         measure: Callable[..., Measured],
         work: Callable[[TextCorpus, Request], Work],
         request: Request,
@@ -202,7 +207,7 @@ class Outlet:
         share, kept = read_shard(shard, resume)
         speaks = share.number == 0 or shard is not None  # of a torchrun, one process
         given = self.load_model(work(corpus, request)), corpus, request, share, kept
-        report = self.measured(what, measure, *given, resume=kept)
+        report = self.measured(task, measure, *given, resume=kept)
         if speaks:
             self.show(report)
 
@@ -309,14 +314,3 @@ class Outlet:
             from attnviz.draw.picture import overlays
 
             console.file.write("".join(overlays(drawn, theme, console)))
-
-
-def _require_display() -> None:
-    """Raise UsageError over ssh without a display, where a browser would open elsewhere."""
-    remote = os.environ.get("SSH_CONNECTION") or os.environ.get("SSH_TTY")
-    shown = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
-    if remote and (not shown or sys.platform == "darwin"):
-        raise UsageError(
-            "--open: this is a remote terminal without a display; write the page with "
-            "--save page.html, and open it where you sit"
-        )

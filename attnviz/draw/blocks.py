@@ -170,26 +170,23 @@ def framed_column(panels: Sequence[Panel], wide: int, tall: int, ascii_only: boo
 
     wide: of every frame in columns, at least as many as each panel needs.
     """
-    spare = max(tall - sum(panel.tall for panel in panels), 0)
-    lines = [spare * (panel is panels[-1]) for panel in panels]
-    framed = zip(panels, lines, strict=True)
-    return stack([_framed(panel, wide, more, ascii_only) for panel, more in framed], gap=0)
-
-
-def _framed(panel: Panel, wide: int, spare: int, ascii_only: bool) -> Block:
-    """Return a panel in a frame of ``wide`` columns, with ``spare`` empty lines at its end."""
-    if panel.title is None:
-        return Block(panel.block.lines, wide)
     box, inner = ASCII if ascii_only else ROUNDED, wide - SIDES
-    title = [Segment(" "), *panel.title, Segment(" ")] if panel.title else []
-    rest = inner + 1 - Segment.get_line_length(title)
-    corners = Segment(box.top_left + box.top, DIM), Segment(box.top * rest + box.top_right, DIM)
-    lines = [[corners[0], *title, corners[1]]]
-    for line in (*panel.block.lines, *([[]] * spare)):
-        filled = Segment.adjust_line_length(line, inner)
-        lines.append([Segment(f"{box.mid_left} ", DIM), *filled, Segment(f" {box.mid_right}", DIM)])
-    bottom = box.bottom_left + box.bottom * (wide - 2) + box.bottom_right
-    return Block((*lines, [Segment(bottom, DIM)]), wide)
+    spare = max(tall - sum(panel.tall for panel in panels), 0)
+    lines: list[Line] = []
+    for panel in panels:
+        if panel.title is None:
+            lines += panel.block.lines
+            continue
+        title = [Segment(" "), *panel.title, Segment(" ")] if panel.title else []
+        rest = box.top * (inner + 1 - Segment.get_line_length(title)) + box.top_right
+        lines.append([Segment(box.top_left + box.top, DIM), *title, Segment(rest, DIM)])
+        for line in (*panel.block.lines, *([[]] * spare * (panel is panels[-1]))):
+            middle = Segment.adjust_line_length(line, inner)
+            sides = Segment(f"{box.mid_left} ", DIM), Segment(f" {box.mid_right}", DIM)
+            lines.append([sides[0], *middle, sides[1]])
+        bottom = box.bottom_left + box.bottom * (wide - 2) + box.bottom_right
+        lines.append([Segment(bottom, DIM)])
+    return Block(tuple(lines), wide)
 
 
 def shared_widths(needs: Sequence[int], max_width: int) -> list[int]:

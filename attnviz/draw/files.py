@@ -73,18 +73,6 @@ def text_file(write: TextWriter) -> Writer:
     return lambda stream: write(codecs.getwriter("utf-8")(stream, "backslashreplace"))
 
 
-def table_file(rows: Callable[[], Iterable[Iterable[object]]]) -> Writer:
-    """Return a function that writes a CSV file to a binary stream.
-
-    rows: returns the rows when the file is written; the first one is the header.
-    """
-
-    def write(stream: SupportsWrite[str]) -> None:
-        CsvTable(stream).writerows(rows())
-
-    return text_file(write)
-
-
 def document_files(
     document: Callable[[], Document], palette: str, slide: bool = False
 ) -> dict[str, Writer]:

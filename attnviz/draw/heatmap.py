@@ -41,6 +41,7 @@ from attnviz.draw.maps import (
     pooling,
 )
 from attnviz.draw.numbers import NumberScale
+from attnviz.draw.prose import faint_lines
 from attnviz.draw.provenance import share
 from attnviz.draw.regions import RegionMark, band_line, region_marks
 from attnviz.draw.theme import Theme
@@ -114,18 +115,30 @@ class Axes:
         """Return how many digits the largest token index of a row or column has."""
         return len(str(max(self.row(len(self.queries) - 1), self.column(len(self.keys) - 1))))
 
+    @property
+    def value_room(self) -> int:
+        """Return the width in characters of a map with each value written in its cell."""
+        count = len(self.keys)
+        names = self.diagonal_label if self.diagonal else self.label_width + self.digits
+        return self.value * count + 1 + names
+
+    @cached_property
+    def diagonal_label(self) -> int:
+        """Return the width of the labels that may reach beyond a causal map, of its last quarter."""
+        lowest = self.queries[-max(len(self.keys), 1) // 4 :]
+        return max(min(width(label), LONGEST_LABEL) for label in lowest)
+
     def cells(self, max_width: int, values: bool) -> KeyCells | None:
         """Return the layout of a map with a line for each query, or None if it does not fit.
 
         The keys are named by their words in one line, cut to no less than four letters, or else by
         numbers that the rows have as well.
-        max_width: in characters. values: True if each weight should be written in
-            its cell.
+        values: True if each weight should be written in its cell.
         """
         count, least = max(len(self.keys), 1), self.value if values else 2
         if self.diagonal:
-            widths = [min(width(label), LONGEST_LABEL) for label in self.queries[-count // 4 :]]
-            fits = [wide for wide in (least, 2) if wide * count + 1 + max(widths) <= max_width]
+            names = self.diagonal_label
+            fits = [wide for wide in (least, 2) if wide * count + 1 + names <= max_width]
             return KeyCells(fits[0], None, values and fits[0] >= self.value) if fits else None
         whole = min(max([*map(width, self.keys), least - 1]) + 1, _WIDEST_CELL)
         cell = min((max_width - self.label_width) // count, whole)
@@ -136,14 +149,6 @@ class Axes:
             return None
         fit = values and cell >= self.value
         return KeyCells(self.value if fit else min(cell, self.digits + 1), "numbers", fit)
-
-    def value_room(self) -> int:
-        """Return the width in characters of a map with each value written in its cell."""
-        count = len(self.keys)
-        if not self.diagonal:
-            return self.label_width + self.digits + 1 + self.value * count
-        widths = [min(width(label), LONGEST_LABEL) for label in self.queries[-count // 4 :]]
-        return self.value * count + 1 + max(widths)
 
     @property
     def band(self) -> int:
@@ -167,9 +172,7 @@ def heatmap(
 
     NaN stays blank. Each query has a line if that fits, even beyond ``lines`` in maps that are not
     square; else two queries share a line, or cells are downsampled and a caption says so.
-    max_width: in characters. values: True writes each weight in its cell if the
-        cells are wide enough. lines: the most lines.
-    limit: the absolute value with the full colour, for values of either sign; 0 for weights.
+    values: True writes each weight in its cell if the cells are wide enough. lines: the most lines.
     """
     theme = theme.signed if limit else theme
     max_width -= axes.band
@@ -239,12 +242,6 @@ def _banded(
     ]
 
 
-def values_fit(axes: Axes, max_width: int) -> bool:
-    """Return True if a map with ``max_width`` characters of width can show every weight as text."""
-    cells = axes.cells(max_width - axes.band, True)
-    return cells is not None and cells.values
-
-
 def quality(axes: Axes, theme: Theme, max_width: int, values: bool, lines: int) -> tuple[int, ...]:
     """Return how well a map can be drawn, as a tuple for comparisons: larger is better."""
     max_width -= axes.band
@@ -303,14 +300,13 @@ def _key_names(axes: Axes, cells: KeyCells, theme: Theme, max_width: int) -> lis
     numbers = map(str, map(axes.column, range(len(axes.keys))))
     if cells.header != "numbers" or alike or list(axes.keys) == list(numbers):
         return []
-    names = " ".join(f"{axes.column(place)} {label}" for place, label in enumerate(axes.keys))
-    lines = at_blanks(f"columns: {names}", max_width, "", theme.ellipsis)
-    return [text_line((line, DIM)) for line in lines]
+    names = " ".join(f"{axes.column(key)} {label}" for key, label in enumerate(axes.keys))
+    return faint_lines(f"columns: {names}", theme, max_width)
 
 
 def _room_for_values(axes: Axes, max_width: int) -> list[Line]:
     """Return lines that say which width the map would need to write values in its cells."""
-    needed = axes.value_room()
+    needed = axes.value_room
     lines = at_blanks(f"values need {needed} columns (--width {needed})", max_width)
     return [text_line((line, DIM)) for line in lines]
 
@@ -341,12 +337,12 @@ def _dense(
     if not axes.diagonal:
         starts = list(map(axes.column, range(0, len(axes.keys), plan.factors[1])))
         above.append(tick_line(starts, indent, plan.wide))
-    for place, cells in enumerate(cell_lines(steps, plan, theme)):
-        first = place * queries
+    for number, cells in enumerate(cell_lines(steps, plan, theme)):
+        first = number * queries
         named = queries if axes.diagonal and plan.factors == (1, 1) else 1
         name = " ".join((f"{axes.row(first):>{axes.digits}}", *axes.queries[first : first + named]))
         if axes.diagonal:
-            used = plan.wide * min((place + 1) * plan.rows, steps.shape[1])
+            used = plan.wide * min((number + 1) * plan.rows, steps.shape[1])
             kept = without_trailing_blanks(cells)
             blank = " " * (used - widest([kept]) + 1)
             label = cut(name, max(max_width - used - 1, 1), theme.ellipsis)
@@ -356,8 +352,7 @@ def _dense(
             drawn.append([Segment(f"{label} ", DIM), *without_trailing_blanks(cells)])
     drawn = _banded(above, drawn, axes, plan, indent, theme)
     words = theme.spell(pooling(plan.factors, limit > 0))
-    caption = at_blanks(words, max_width, "", theme.ellipsis)
-    return [*drawn, *(text_line((line, DIM)) for line in caption if line)]
+    return [*drawn, *faint_lines(words, theme, max_width)]
 
 
 # The part around a cursor ----------------------------------------------------------------------
@@ -375,7 +370,6 @@ class MapPart:
     weights: (query, key); NaN where there is none. axes: the labels of both axes.
     cursor: the query and key whose cell, row and column are highlighted.
     corner: the first query and key to draw; it moves if the cursor would not be visible.
-    limit: the absolute value with the full colour, for values of either sign; 0 for weights.
     """
 
     weights: NDArray[np.floating]
@@ -390,15 +384,12 @@ class MapPart:
         plan: the layout of the cells. lines, columns: the available lines and width in characters.
         """
         names = self.axes.queries
-        ends = (plan.wide * (place + 1) + 1 + width(name) for place, name in enumerate(names))
+        ends = (plan.wide * (query + 1) + 1 + width(name) for query, name in enumerate(names))
         fits = plan.tall * len(names) <= lines and max(ends, default=0) <= columns
         return self.axes.diagonal and plan.wide > 1 and fits
 
     def gutter(self, columns: int) -> int:
-        """Return the width in characters of the token numbers and tokens at the left of the map.
-
-        columns: the available width of the whole in characters.
-        """
+        """Return the width in characters of the token numbers and tokens at the left of the map."""
         names = min(max(map(width, self.axes.queries), default=0), _LONGEST_NAME)
         return min(names + self.axes.digits + 2, columns // 2)
 
@@ -420,10 +411,7 @@ class MapPicture(NamedTuple):
     whole: bool
 
     def cell_at(self, column: int, line: int) -> Place | None:
-        """Return the query and key of the cell at a position of the screen; None outside cells.
-
-        column, line: the position in characters and lines.
-        """
+        """Return the query and key of the cell at a position of the screen; None outside cells."""
         if column < self.left or line < self.top:
             return None
         row = (line - self.top) // self.plan.tall * self.plan.rows
@@ -488,15 +476,15 @@ def map_part(part: MapPart, plan: Fit, theme: Theme, lines: int, columns: int) -
     )
 
 
-def _first_seen(corner: int, place: int, seen: int, total: int) -> int:
+def _first_seen(corner: int, cursor: int, seen: int, total: int) -> int:
     """Return the first row or column to draw, of which ``seen`` of ``total`` fit.
 
-    The ``corner`` drawn before stays if the cursor's place is visible, or else moves by a quarter
+    The ``corner`` drawn before stays if the cursor's cell is visible, or else moves by a quarter
     of what is seen, not with every move of the cursor.
     """
     seen = max(seen, 1)
-    if not corner <= place < corner + seen:
-        corner = place - seen // 4 if place < corner else place - seen + 1 + seen // 4
+    if not corner <= cursor < corner + seen:
+        corner = cursor - seen // 4 if cursor < corner else cursor - seen + 1 + seen // 4
     return max(min(corner, total - seen), 0)
 
 

@@ -121,17 +121,16 @@ def token_labels(tokens: Tokens, encoding: str = "utf-8") -> tuple[str, ...]:
     Tokens that are bytes of one character, or letters of one Korean syllable, are shown as the
     character and their number, such as ``한 1/3``. Special tokens with long names are shown as
     ``<bos>`` and ``<eos>``, or cut.
-    encoding: of the output; characters that it lacks are escaped.
     """
     ellipsis = "…" if encoding.lower().startswith("utf") else "~"
     labels = []
-    for place, parts in enumerate(_parts(tokens.texts)):
+    for index, parts in enumerate(_parts(tokens.texts)):
         label = token_label("".join(map(str, parts)), encoding)
-        if tokens.special[place] and cell_len(label) > _LONGEST_SPECIAL:
+        if tokens.special[index] and cell_len(label) > _LONGEST_SPECIAL:
             ends = _ENDS_OF_TEXT.search(label)
             label = fit(label, _LONGEST_SPECIAL, ellipsis)
             if ends:
-                label = "<eos>" if place and ends["side"].lower() == "end" else "<bos>"
+                label = "<eos>" if index and ends["side"].lower() == "end" else "<bos>"
         labels.append(label)
     return tuple(labels)
 
@@ -158,15 +157,15 @@ def _parts(texts: Sequence[str]) -> list[list[_Part]]:
         whole = b"".join(pieces)
         owner = [number for number, piece in enumerate(pieces, len(parts)) for _ in piece]
         parts += [[] for _ in pieces]
-        place = 0
+        start = 0
         for character in whole.decode("utf-8", "surrogateescape"):
-            end = place + len(character.encode("utf-8", "surrogateescape"))
+            end = start + len(character.encode("utf-8", "surrogateescape"))
             if "\udc80" <= character <= "\udcff":
-                character = f"<0x{whole[place]:02X}>"
-            tokens = list(dict.fromkeys(owner[place:end]))
+                character = f"<0x{whole[start]:02X}>"
+            tokens = list(dict.fromkeys(owner[start:end]))
             for number, token in enumerate(tokens, start=1):
                 parts[token].append(_Part(character, number, len(tokens)))
-            place = end
+            start = end
     return parts
 
 
@@ -191,10 +190,10 @@ def _composed(texts: Iterable[str]) -> list[_Part]:
 def whole_characters(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
     """Yield (first, one after the last) index of the tokens that form whole characters together."""
     start = 0
-    for place, parts in enumerate(_parts(texts), start=1):
+    for index, parts in enumerate(_parts(texts), start=1):
         if not parts or parts[-1].number == parts[-1].of:
-            yield start, place
-            start = place
+            yield start, index
+            start = index
 
 
 def _raw(text: str) -> bytes:
@@ -245,15 +244,15 @@ def cut_at_word(text: str, cells: int) -> str:
     return (end.rstrip(" ,;:") if width(end) > cells / 2 else whole) + "…"
 
 
-def numbered(label: str, place: int) -> str:
+def numbered(label: str, index: int) -> str:
     """Return the label of a token with its number in the text, such as ``her (12)``."""
-    return f"{label} ({place})"
+    return f"{label} ({index})"
 
 
-def token_name(labels: Sequence[str], place: int) -> str:
-    """Return the label of token ``place``, with its index if another token has the same label."""
-    label = labels[place]
-    return numbered(label, place) if labels.count(label) > 1 else label
+def token_name(labels: Sequence[str], index: int) -> str:
+    """Return the label of token ``index``, with its index if another token has the same label."""
+    label = labels[index]
+    return numbered(label, index) if labels.count(label) > 1 else label
 
 
 def short_name(name: str) -> str:

@@ -29,7 +29,6 @@ _TITLE = 38
 _CELLS = ((16, 34), (24, 26), (40, 18), (64, 14), (128, 9), (256, 5))
 _LARGEST = 1200
 _AXES = 64  # the room for the names of the axes in the corner of a map
-_MOST_WRITTEN = 16
 _TIPPED_CELLS = 40
 _STRONGEST = 5
 _LONGEST_TIP = 60
@@ -60,28 +59,24 @@ def _longest(tokens: Tokens) -> float:
 def _labels(shown: Map, frame: _Frame) -> Iterator[Item]:
     """Yield the labels of the queries at the left of a map, then those of the keys above it."""
     left, top, cell = frame
-    for place, label, style in _named(shown.queries, frame.every):
-        yield Label(left - 6, top + (place + 0.5) * cell + 4, label, style, "end")
+    for index, label, style in _named(shown.queries, frame.every):
+        yield Label(left - 6, top + (index + 0.5) * cell + 4, label, style, "end")
     turn = -45 if cell >= _LEAST_SLANTED else -90
-    for place, label, style in _named(shown.keys, frame.every):
-        yield Label(left + (place + 0.5) * cell + 3, top - 6, label, style, turn=turn)
+    for index, label, style in _named(shown.keys, frame.every):
+        yield Label(left + (index + 0.5) * cell + 3, top - 6, label, style, turn=turn)
 
 
 def _named(tokens: Tokens, every: int) -> Iterator[tuple[int, str, Style]]:
     """Yield the index, the label and the style of each ``every``-th token."""
     labels = _axis_labels(tokens)
-    for place in range(0, len(labels), every):
-        yield place, labels[place], "axis-faint" if tokens.special[place] else "axis"
+    for index in range(0, len(labels), every):
+        yield index, labels[index], "axis-faint" if tokens.special[index] else "axis"
 
 
 def _values(
     weights: NDArray[np.floating], steps: NDArray[np.intp], frame: _Frame, limit: float
 ) -> Iterator[Item]:
-    """Yield each visible weight, written in its cell; a weight that rounds to zero is a dot.
-
-    steps: the colour level of each cell. limit: for values of either sign the absolute value with
-        the full colour; 0 for weights.
-    """
+    """Yield each visible weight, written in its cell; a weight that rounds to zero is a dot."""
     scale = NumberScale(limit)
     for row, column in zip(*np.nonzero(steps >= 0), strict=True):
         value = float(weights[row, column])
@@ -111,12 +106,7 @@ def _tips(shown: Map, weights: NDArray[np.floating], frame: _Frame) -> Iterator[
 def _numbered(tokens: Tokens) -> list[str]:
     known = zip(tokens.texts, tokens.special, token_labels(tokens), strict=True)
     names = [token_label(text) if special else label for text, special, label in known]
-    return [numbered(cut(name, _LONGEST_TIP), place) for place, name in enumerate(names)]
-
-
-def room_for_values(shown: Map) -> bool:
-    """Return whether a map's cells are large enough for numbers."""
-    return all(tokens <= _MOST_WRITTEN for tokens in shown.weights.shape)
+    return [numbered(cut(name, _LONGEST_TIP), index) for index, name in enumerate(names)]
 
 
 def map_figure(shown: Map, written: bool) -> Drawing:
@@ -224,8 +214,8 @@ def scale_figure(scale: Scale) -> Drawing:
         Cells(left, 12, _BAR, _THICK, steps, scale.palette or None),
         Label(left + _BAR + 16, 22, scale.after, "faint"),
     ]
-    for place, text in scale.ticks:
-        items.append(Label(left + _BAR * place, 38, text, "faint", "middle"))
+    for position, text in scale.ticks:
+        items.append(Label(left + _BAR * position, 38, text, "faint", "middle"))
     across = left + _BAR + max(16 + 7 * width(scale.after), half[-1])  # √ is wider than a letter
     return Drawing("colour scale", across, 42, tuple(items))
 
@@ -247,9 +237,9 @@ def text_figure(shown: Map) -> Drawing:
         for piece in row:
             x += width(piece.gap) * _LETTER
             items += _placed(piece, shown, x, y)
-            if regions and (tint := marks[regions[piece.place]].tint) is not None:
+            if regions and (tint := marks[regions[piece.first]].tint) is not None:
                 under = x, y + _ROW - 3, width(piece.label) * _LETTER
-                items += [tinted(*under, 2, tint), Tip(*under, 4, regions[piece.place])]
+                items += [tinted(*under, 2, tint), Tip(*under, 4, regions[piece.first])]
             x += width(piece.label) * _LETTER
         y += _ROW
     for words in map(" · ".join, extremes(shown)):
@@ -265,4 +255,4 @@ def _placed(piece: TextPiece, shown: Map, x: float, y: float) -> Iterator[Item]:
     known = not math.isnan(piece.value)
     yield Label(x, y + 12, piece.label, "axis" if known else "axis-faint", on=tint)
     if known:
-        yield Tip(x, y, across, _ROW, f"{numbered(piece.label, piece.place)}: {piece.value:.4g}")
+        yield Tip(x, y, across, _ROW, f"{numbered(piece.label, piece.first)}: {piece.value:.4g}")

@@ -91,8 +91,7 @@ def coarse_steps(palette: str) -> NDArray[np.intp]:
 def pool(weights: NDArray[np.floating], factors: tuple[int, int]) -> NDArray[np.floating]:
     """Downsample a map: return the largest weight of each block of cells.
 
-    factors: the numbers of queries and keys of a block. The last blocks may be smaller. NaN does
-        not count: a block of NaN alone gives NaN.
+    The last blocks may be smaller. NaN does not count: a block of NaN alone gives NaN.
     """
     for axis, factor in enumerate(factors):
         if factor > 1:
@@ -131,7 +130,6 @@ def cell_steps(
 
     factors: the numbers of queries and keys of a block of weights that makes one cell. The level is
         −1 for NaN and, if the map is causal, for cells that contain only future keys.
-    limit: for values of either sign, the absolute value from which colours are full; 0 for weights.
     """
     if limit:
         steps = diverging_steps(pool_signed(weights, factors), limit)
@@ -211,7 +209,7 @@ def cell_lines(
 
     def line(row: int, text: CellText | None) -> Line:
         places = ((step, Place(row, column)) for column, step in enumerate(levels[row]))
-        return [_cell(step, place, fit.wide, theme, text, cursor) for step, place in places]
+        return [_cell(step, cell, fit.wide, theme, text, cursor) for step, cell in places]
 
     lines, levels = list[Line](), steps.tolist()
     for row in range(len(levels)):
@@ -223,13 +221,13 @@ def cell_lines(
 
 
 def _cell(
-    step: int, place: Place, wide: int, theme: Theme, text: CellText | None, cursor: Place | None
+    step: int, cell: Place, wide: int, theme: Theme, text: CellText | None, cursor: Place | None
 ) -> Segment:
-    """Return one line of a cell at a place. step: its colour level, −1 if it is blank."""
-    written = text(*place) if text is not None and step >= 0 else ""
-    if place == cursor:
+    """Return one line of a cell. step: its colour level, −1 if it is blank."""
+    written = text(*cell) if text is not None and step >= 0 else ""
+    if cell == cursor:
         return Segment(written.center(wide), theme.accent(ground=True))
-    if cursor is not None and (place[0] == cursor[0] or place[1] == cursor[1]):
+    if cursor is not None and (cell[0] == cursor[0] or cell[1] == cursor[1]):
         if theme.colour and step >= 0 and text is not None:
             return Segment(written.center(wide), theme.lit(step))
         if written:
@@ -262,11 +260,7 @@ def small_map(
     theme: Theme,
     limit: float = 0.0,
 ) -> Block:
-    """Return a map without labels, downsampled if necessary.
-
-    lines, columns: the most lines and the most characters. causal: True leaves later keys blank.
-    limit: for values of either sign, the absolute value from which colours are full; 0 for weights.
-    """
+    """Return a map without labels, downsampled if necessary."""
     queries, keys = weights.shape
     theme = theme.signed if limit else theme
     fit = fitted(queries, keys, lines, columns, theme)

@@ -17,7 +17,7 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from importlib.util import find_spec
 from itertools import groupby
-from math import ceil
+from math import ceil, isnan
 from typing import Literal
 
 import numpy as np
@@ -73,9 +73,9 @@ def sampled(
     inside, nearest, cell, own = [], [], [], []
     axes = (rows, weights.shape[0], top, bottom), (columns, weights.shape[1], left, right)
     for cells, patches, first, last in axes:
-        place = np.floor(((np.arange(cells) + 0.5) / cells - first) / (last - first) * patches)
-        inside.append((place >= 0) & (place < patches))
-        nearest.append(np.clip(place, 0, patches - 1).astype(np.intp))
+        patch = np.floor(((np.arange(cells) + 0.5) / cells - first) / (last - first) * patches)
+        inside.append((patch >= 0) & (patch < patches))
+        nearest.append(np.clip(patch, 0, patches - 1).astype(np.intp))
         middle = first + (np.arange(patches) + 0.5) / patches * (last - first)
         own.append((middle >= 0) & (middle < 1))
         cell.append((middle[own[-1]] * cells).astype(np.intp))
@@ -243,19 +243,23 @@ def pictures_block(part: Pictures, theme: Theme, max_width: int) -> Block:
     below = [f"{counted(hidden, noun)}: --full"] * bool(hidden)
     if not theme.half_blocks:
         below.append(_LEFT_OUT)
-        below += ["─ encloses the largest"] * any(one.contour == one.contour for one in shown)
-        below += ["Q is the patch that looks"] * any(one.mark is not None for one in shown)
-        below += [] if shown else [one.alternative for one in part.pictures]
+        enclosed = any(not isnan(picture.contour) for picture in shown)
+        below += ["─ encloses the largest"] * enclosed
+        below += ["Q is the patch that looks"] * any(picture.mark is not None for picture in shown)
+        below += [] if shown else [picture.alternative for picture in part.pictures]
         below = [words.replace("─", "_") for words in below] if theme.ascii else below
     key = Block((), 0)
     if part.scale is not None and shown:
         key = scale_block(part.scale, replace(theme, colour=theme.half_blocks), max_width)
-    blocks = [_titled(one, theme, _size(one, lines, room), room) for one in shown]
-    tallest = max((len(title) for title, _ in blocks), default=0)
-    drawn = [
-        Block((*title, *([] for _ in range(tallest - len(title))), *block.lines), block.width)
-        for title, block in blocks
-    ]
+    sizes = [_size(picture, lines, room) for picture in shown]
+    spaces = [max(size[1], min(room, _TITLE)) for size in sizes]
+    pairs = zip(shown, spaces, strict=True)
+    titles = [words_lines(picture.words, theme, space) for picture, space in pairs]
+    tallest, drawn = max(map(len, titles), default=0), []
+    for picture, size, space, title in zip(shown, sizes, spaces, titles, strict=True):
+        blank = [[] for _ in range(tallest - len(title))]
+        remark = words_lines(picture.below, theme, space)
+        drawn.append(Block((*title, *blank, *_drawn(picture, theme, *size), *remark), space))
     if part.small:
         rows = [drawn[start : start + across] for start in range(0, len(drawn), across)]
         body = stack([beside(row, _GAP) for row in rows])
@@ -265,16 +269,6 @@ def pictures_block(part: Pictures, theme: Theme, max_width: int) -> Block:
     remarks: Words = [(words, "faint") for words in below]
     rest = words_block(remarks, theme, max_width)
     return stack([above, body, rest, key], gap=0)
-
-
-def _titled(
-    shown: Picture, theme: Theme, size: tuple[int, int], room: int
-) -> tuple[list[Line], Block]:
-    """Return the lines of a picture's words, and the picture with the remark below it."""
-    space = max(size[1], min(room, _TITLE))
-    remark = words_lines(shown.below, theme, space)
-    title = words_lines(shown.words, theme, space)
-    return title, Block((*_drawn(shown, theme, *size), *remark), space)
 
 
 def shortened(part: Pictures, theme: Theme, max_width: int, over: int) -> Pictures:

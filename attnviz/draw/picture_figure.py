@@ -97,8 +97,8 @@ def overlay(shown: Picture, size: tuple[float, float], *, tips: bool) -> Iterato
     if tips and rows * columns <= _TIPPED:
         for (row, column), weight in np.ndenumerate(shown.weights):
             if weight == weight:
-                place = left + column * across, top + row * down, across, down
-                yield Tip(*place, f"{row},{column}: {weight:.4g}")
+                cell = left + column * across, top + row * down, across, down
+                yield Tip(*cell, f"{row},{column}: {weight:.4g}")
 
 
 def outlines(mask: NDArray[np.bool_]) -> Iterator[list[tuple[int, int]]]:
@@ -119,11 +119,8 @@ def outlines(mask: NDArray[np.bool_]) -> Iterator[list[tuple[int, int]]]:
             if not left:
                 del ends[path[-2]]
         turns = zip(path[:-2], path[1:-1], path[2:], strict=True)
-        yield [path[0], *(at for before, at, after in turns if _bends(before, after)), path[0]]
-
-
-def _bends(before: tuple[int, int], after: tuple[int, int]) -> bool:
-    return before[0] != after[0] and before[1] != after[1]
+        bends = (at for (x, y), at, after in turns if x != after[0] and y != after[1])
+        yield [path[0], *bends, path[0]]
 
 
 _SHOWN = (("100", "strong"), ("50", "faint"), ("0", "hidden"))
@@ -140,10 +137,10 @@ def pictures_element(part: Pictures, palette: str) -> Iterator[str]:
         words = "".join(shown.alternative for shown in part.pictures) + str(part.title)
         name = f"veil-{zlib.crc32(words.encode('utf-8', 'replace')):x}"
         yield "<fieldset><legend>Weights</legend>"
-        for value, said in _SHOWN:
+        for value, words in _SHOWN:
             checked = ' checked="checked"' * (value == _SHOWN[0][0])
             field = f'<input type="radio" name="{name}" value="{value}"{checked}/>'
-            yield f"<label>{field} {said}</label>"
+            yield f"<label>{field} {words}</label>"
         yield "</fieldset>"
     yield '<div class="maps">'
     for shown in part.pictures:

@@ -29,7 +29,7 @@ from attnviz.draw.prose import words_lines
 from attnviz.draw.theme import Theme
 
 Points = Sequence[tuple[float, float]]
-"""(place on the axis, value), in the order of the places."""
+"""(position on the axis, value), in the order of the positions."""
 
 DOTS_ACROSS, DOTS_DOWN = 2, 4
 _BITS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
@@ -54,12 +54,12 @@ class Canvas:
         self._glyphs = [[" "] * width for _ in range(rows)]
         self._styles: list[list[Style | None]] = [[None] * width for _ in range(rows)]
 
-    def column(self, place: float, parts: int = 1) -> int:
+    def column(self, value: float, parts: int = 1) -> int:
         """Return the character, from the left, at which a value of the horizontal axis is drawn.
 
         parts: 1 counts whole characters, 2 halves of a character and so on.
         """
-        return _index(place, self._across, self.width * parts)
+        return _index(value, self._across, self.width * parts)
 
     def row(self, value: float, parts: int = 1) -> int:
         """Return the line, from the top, at which a value of the vertical axis is drawn.
@@ -124,8 +124,8 @@ def _by_column(points: Points, canvas: Canvas, parts: int) -> list[tuple[int, fl
     column: in characters, or in their ``parts``-th parts, from the left of the canvas.
     """
     there: dict[int, list[float]] = {}
-    for place, value in points:
-        there.setdefault(canvas.column(place, parts), []).append(value)
+    for position, value in points:
+        there.setdefault(canvas.column(position, parts), []).append(value)
     means = [(column, sum(values) / len(values)) for column, values in there.items()]
     drawn = means[:1]
     for column, value in means[1:]:
@@ -192,8 +192,7 @@ class _Pen:
         signs = _ASCII_SIGNS if theme.ascii else SERIES_SIGNS
         alone = sum(not curve.marked for curve in curves) == 1
         curve = curves[index]
-        place = 0 if curve.marked and alone else index
-        sign = signs[place % len(signs)]
+        sign = signs[0 if curve.marked and alone else index % len(signs)]
         glyph = ("." if alone else sign) if theme.ascii else ""
         style = theme.ink(series_tint(index))
         needed = curve.marked or not (alone or theme.ascii)
@@ -211,7 +210,7 @@ class _Pen:
             canvas.line(points, self.style, self.glyph)
         if not self.sign:
             return
-        columns = [(canvas.column(place), value) for place, value in points]
+        columns = [(canvas.column(position), value) for position, value in points]
         if self.line:
             drawn, shift = _by_column(points, canvas, 1), 2 * self.offset
             signed = [point for point in drawn if (point[0] + shift) % _BETWEEN_SIGNS == 0]
@@ -226,7 +225,7 @@ def axis_ends(plot: Plot) -> tuple[tuple[float, float], tuple[float, float]]:
     Those of the vertical axis lie far enough apart that noise does not fill it.
     """
     points = [point for curve in plot.curves for point in curve.points]
-    end = max([place for place, _ in points], default=0.0) or 1.0
+    end = max([position for position, _ in points], default=0.0) or 1.0
     values = [*(value for _, value in points), *(level.value for level in plot.levels)]
     known = [value for value in values if math.isfinite(value)] or [0.0]
     low, high = min(known), max(known)
@@ -267,14 +266,14 @@ def _axis_numbers(
     return unit or text
 
 
-def _whole_ticks(places: Sequence[float], canvas: Canvas) -> list[float]:
-    """Return those of the places that are whole numbers, none of which touches the next."""
-    last = places[-1]
+def _whole_ticks(ticks: Sequence[float], canvas: Canvas) -> list[float]:
+    """Return those of the ticks that are whole numbers, none of which touches the next."""
+    last = ticks[-1]
     before = canvas.column(last) - len(short_number(last)) // 2
     whole = []
-    for place in sorted({*places[:-1]}, key=canvas.column):
-        if place == round(place) and canvas.column(place) + len(short_number(place)) < before:
-            whole.append(place)
+    for tick in sorted({*ticks[:-1]}, key=canvas.column):
+        if tick == round(tick) and canvas.column(tick) + len(short_number(tick)) < before:
+            whole.append(tick)
     return [*whole, last]
 
 
@@ -334,11 +333,11 @@ class _Layout(NamedTuple):
     def columns(self) -> int:
         return self.wide * (self.bars + self.apart) + self.apart
 
-    def column(self, place: float) -> int:
-        """Return the character position of ``place``, a position that is counted in bins."""
-        if place >= self.bins:
+    def column(self, position: float) -> int:
+        """Return the character position of a position that is counted in bins."""
+        if position >= self.bins:
             return self.columns - 1
-        bar = math.floor((place - self.apart) / self.merged + 1e-9)
+        bar = math.floor((position - self.apart) / self.merged + 1e-9)
         return self.apart * (self.wide + 1) + min(max(bar, 0), self.bars - 1) * self.wide
 
 
@@ -353,7 +352,7 @@ def histogram_blocks(
     """
     widest = _FRAMED_BAR if theme.framed else _WIDE_BAR
     layout = _layout(histograms[0], len(histograms), max_width, min(rows, _MOST_ROWS), widest)
-    gutters = [not layout.beside or place == 0 for place in range(len(histograms))]
+    gutters = [not layout.beside or number == 0 for number in range(len(histograms))]
     pairs = zip(histograms, gutters, strict=True)
     drawn = [_block(histogram, layout, theme, gutter) for histogram, gutter in pairs]
     return beside(drawn, _GAP) if layout.beside else stack(drawn)
@@ -405,8 +404,8 @@ def _axis(histogram: Histogram, layout: _Layout) -> list[str]:
     text = [" "] * layout.columns
     text[0] = "<" if layout.apart else " "
     free = 0
-    for place, name in histogram.ticks:
-        at = layout.column(place)
+    for position, name in histogram.ticks:
+        at = layout.column(position)
         if at >= free and at + len(name) <= layout.columns:
             text[at : at + len(name)] = name
             free = at + len(name) + 1

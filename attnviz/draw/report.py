@@ -196,11 +196,11 @@ def report_files(
     document: returns the document. screen: returns the screen in plain characters.
     palette: the name of the colours of cells. slide: whether a picture is a slide.
     """
-    from attnviz.draw.files import document_files, table_file, text_file
+    from attnviz.draw.files import CsvTable, document_files, text_file
 
     return {
         ".json": text_file(report.write_json),
-        ".csv": table_file(report.rows),
+        ".csv": text_file(lambda stream: CsvTable(stream).writerows(report.rows())),
         SCREEN_ENDING: text_file(lambda stream: stream.write(screen())),
         **document_files(document, palette, slide),
         **getattr(report, "arrays", dict)(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import groupby
 from typing import Any, Literal
 
@@ -15,7 +16,7 @@ from rich.style import Style
 from attnviz.draw import palette as palettes
 from attnviz.draw.blocks import BOLD, DIM
 from attnviz.draw.labels import spelled, visible
-from attnviz.draw.palette import DEFAULT, DIVERGING, STEPS, Tint, colour_table, contrasting
+from attnviz.draw.palette import DEFAULT, DIVERGING, RGB, STEPS, Tint, colour_table, contrasting
 
 Tone = Literal["plain", "strong", "faint", "good", "bad", "skipped"]
 """The emphasis of a text; the last three are verdicts."""
@@ -30,6 +31,7 @@ _LEVELS = (0.125, 0.4, 0.7)
 """The roots from which a value is weak, middling or strong without colour."""
 _HELPS, _HARMS = "░▒█", "-=≡"
 _ASCII_HELPS, _ASCII_HARMS = ":*#", "-=%"  # no digits and no plus, since a number may follow
+_LIT = 0.25  # how far the cells beside a cursor are on the way to white
 _SMOOTH = {"256", "truecolor"}
 VERDICTS = {"good": "#1fa37a", "bad": "#e8562a", "skipped": "#8a94a3"}
 """Green and vermilion that stay apart for common colour blindness (Okabe & Ito 2008)."""
@@ -67,6 +69,20 @@ def sign_glyph(value: float, limit: float, ascii_only: bool) -> str:
     return (_HELPS if value > 0 else _HARMS)[level - 1]
 
 
+@lru_cache(maxsize=2**16)
+def _style(palette: str, fore: int, back: int) -> Style:
+    """Return the style of two colour levels, text and ground; −1 is the terminal's own."""
+    table = colour_table(palette)
+    inks = (Color.from_rgb(*table[step]) if step >= 0 else None for step in (fore, back))
+    return Style.from_color(*inks)
+
+
+def _written_on(shade: RGB, bold: bool | None = None) -> Style:
+    """Return the style of a text in black or white on a coloured ground."""
+    ink = Color.from_rgb(*contrasting(shade))
+    return Style(color=ink, bgcolor=Color.from_rgb(*shade), bold=bold)
+
+
 @dataclass(frozen=True)
 class Theme:
     """What one console can show: the colours and characters with which everything is drawn.
@@ -90,9 +106,6 @@ class Theme:
     framed: bool = False
     pictures: list[tuple[Callable[[int, int], Any], int, int]] | None = field(
         default=None, compare=False
-    )
-    _styles: dict[tuple[int, int], Style] = field(
-        default_factory=dict, init=False, repr=False, compare=False
     )
 
     @classmethod
@@ -161,15 +174,10 @@ class Theme:
         return Style(color=Color.from_rgb(*colour_table(tint.palette or self.palette)[tint.step]))
 
     def ground(self, tint: Tint) -> Style | None:
-        """Return the style of a coloured background with black or white text.
-
-        None without colour.
-        """
+        """Return the style of black or white text on a coloured ground; None without colour."""
         if not self.colour:
             return None
-        shade = colour_table(tint.palette or self.palette)[tint.step]
-        ink = Color.from_rgb(*contrasting(shade))
-        return Style(color=ink, bgcolor=Color.from_rgb(*shade))
+        return _written_on(colour_table(tint.palette or self.palette)[tint.step])
 
     def accent(self, ground: bool = False) -> Style:
         """Return the style of a cursor: a colour that the palette lacks; reversed without colour.
@@ -193,9 +201,9 @@ class Theme:
 
         step: the colour level of the cell.
         """
-        shade = palettes.lighter(colour_table(self.palette)[step])
-        ink = Color.from_rgb(*contrasting(shade))
-        return Style(color=ink, bgcolor=Color.from_rgb(*shade), bold=True)
+        shade = colour_table(self.palette)[step]
+        red, green, blue = (round(part + (255 - part) * _LIT) for part in shade)
+        return _written_on((red, green, blue), bold=True)
 
     def glyph(self, step: int) -> str:
         """Return the glyph that shows a colour level where there is no colour.
@@ -207,15 +215,6 @@ class Theme:
             return sign_glyph(root * abs(root), 1.0, self.ascii)
         return self.ramp[palettes.raised(step, self.palette) * len(self.ramp) // STEPS]
 
-    def _style(self, fore: int, back: int) -> Style:
-        """Return the style of two colour levels, text and ground; −1 is the terminal's own."""
-        known = self._styles.get((fore, back))
-        if known is None:
-            table = colour_table(self.palette)
-            inks = (Color.from_rgb(*table[step]) if step >= 0 else None for step in (fore, back))
-            known = self._styles[fore, back] = Style.from_color(*inks)
-        return known
-
     def cells(self, step: int, cells: int, text: str = "") -> Segment:
         """Return one cell of a map: a weight's colour or glyph, with ``text`` written in it.
 
@@ -226,9 +225,9 @@ class Theme:
         if not self.colour:
             return Segment(text.center(cells) if text else self.glyph(step) * cells)
         if not text:
-            return Segment(" " * cells, self._style(-1, step))
+            return Segment(" " * cells, _style(self.palette, -1, step))
         ink = Color.from_rgb(*contrasting(colour_table(self.palette)[step]))
-        return Segment(text.center(cells), self._style(-1, step) + Style(color=ink))
+        return Segment(text.center(cells), _style(self.palette, -1, step) + Style(color=ink))
 
     def halves(self, upper: Style | None, lower: Style | None, cells: int) -> Segment:
         """Draw two colours above each other in one line, with half blocks.
@@ -253,11 +252,11 @@ class Theme:
             if above < 0 and below < 0:
                 glyph, style = " ", None
             elif above == below and short:
-                glyph, style = " ", self._style(-1, above)
+                glyph, style = " ", _style(self.palette, -1, above)
             elif above >= 0:
-                glyph, style = "▀", self._style(above, below)
+                glyph, style = "▀", _style(self.palette, above, below)
             else:
-                glyph, style = "▄", self._style(below, -1)
+                glyph, style = "▄", _style(self.palette, below, -1)
             text = glyph * sum(1 for _ in alike)
             if line and line[-1].style == style and line[-1].text[0] == glyph:
                 text = line.pop().text + text

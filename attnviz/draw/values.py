@@ -191,7 +191,7 @@ def shortest(values: NDArray[np.floating]) -> NDArray[np.float64]:
     exact = values.astype(np.float64)
     if values.dtype != np.float32:
         return exact
-    found = exact.copy()
+    shortened = exact.copy()
     tiny = np.isfinite(exact) & (exact != 0)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         exponent = np.floor(np.log10(np.abs(exact)))
@@ -199,11 +199,11 @@ def shortest(values: NDArray[np.floating]) -> NDArray[np.float64]:
             power = 10.0 ** np.clip(digits - 1 - exponent, 0, _EXACT_POWER)
             rounded = np.rint(exact * power) / power
             same = rounded.astype(np.float32) == values
-            found = np.where(same, rounded, found)
+            shortened = np.where(same, rounded, shortened)
             tiny &= ~same
     # Below 1e-13 the powers of ten are not exact; such weights are few.
-    found[tiny] = [float(str(value)) for value in values[tiny]]
-    return found
+    shortened[tiny] = [float(str(value)) for value in values[tiny]]
+    return shortened
 
 
 # The short answer: the finding, and the first rows of the table that supports it ---------------

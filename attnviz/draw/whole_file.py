@@ -76,9 +76,9 @@ def _replaced(path: Path, named: bool) -> Path:
         return final
     if not stat.S_ISREG(mode):
         special = "a link" if stat.S_ISLNK(mode) else "no regular file"
-        what = "a directory" if stat.S_ISDIR(mode) else special
+        kind = "a directory" if stat.S_ISDIR(mode) else special
         advice = "name a file" if named else "remove it"
-        raise UsageError(f"cannot save to {visible(str(path))}: it is {what}; {advice}")
+        raise UsageError(f"cannot save to {visible(str(path))}: it is {kind}; {advice}")
     return final
 
 
