@@ -59,18 +59,12 @@ def watched(watch: Watch) -> Iterator[Watch]:
 
 
 def share_read(layer: int, wanted: Sequence[int]) -> float:
-    """Return the share of the layers ``wanted`` that has been read when ``layer`` has been.
-
-    wanted: in rising order, at least one.
-    """
+    """Return the share of the layers ``wanted``, in rising order, that is read after ``layer``."""
     return bisect_right(wanted, layer) / len(wanted)
 
 
 def shares_of(total: float, advance: Advance) -> Callable[[float], None]:
-    """Return a function that adds up finished costs and reports their share of ``total``.
-
-    advance: is called with that share, from 0 to 1.
-    """
+    """Return a function that adds up finished costs and advances to their share of ``total``."""
     done = 0.0
 
     def add(cost: float) -> None:
@@ -106,13 +100,10 @@ def between_steps() -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def as_interrupt() -> Iterator[None]:
-    """Let SIGTERM and the closing of the terminal interrupt the block as Ctrl-C does.
-
-    In one of several processes, all three raise EndsTogether.
-    """
+    """Let SIGTERM and the closing of the terminal interrupt the block as Ctrl-C does."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        raise EndsTogether if is_together() else KeyboardInterrupt
+        raise EndsTogether if is_together() else KeyboardInterrupt  # several processes end together
 
     closed = getattr(signal, "SIGHUP", signal.SIGTERM)
     with _handled(interrupt, *{signal.SIGINT, signal.SIGTERM, closed}):

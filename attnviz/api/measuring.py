@@ -75,7 +75,6 @@ def patterns(
     probe: files of annotated sentences. without_first, norm_weighted: score the attention weights
         without the first token, or times the norm of each key's value.
     The other options are those of ``attnviz patterns``; see ``PatternsRequest``.
-
     Raises what ``capture`` raises, UnsupportedError if its attention cannot be observed.
     """
     from attnviz.inspect.patterns import patterns as question
@@ -120,7 +119,6 @@ def retrieve(
     model, tokenizer: see ``capture``. needle: facts, ``"CUE|ANSWER"``; built-in ones by default.
     texts: a corpus, whose texts are the haystacks. shard, resume: see ``patterns``.
     The other options are those of ``attnviz retrieve``; see ``RetrieveRequest``.
-
     Raises UsageError (also a ValueError) for needles and lengths that do not fit, LoadError for a
     file that cannot be read, UnsupportedError for a model that does not predict the next token.
     """
@@ -163,7 +161,6 @@ def head(
     text: for its map and the prediction, by default a short one. texts: one or several, over
         which the head is ablated; by default the built-in ones.
     The options are those of ``attnviz head``; see ``HeadRequest``.
-
     Raises what ``capture`` raises, UnsupportedError if its attention cannot be observed.
     """
     given = locals() | {"head": spelled_heads(head)[0]}
@@ -201,7 +198,6 @@ def report(
         heads.
     budget: the most time or heads of the ablation, such as ``"5m"`` or ``"50"``; None for all.
     The options are those of ``attnviz report``; see ``ReportRequest``.
-
     Raises what ``capture`` raises, UnsupportedError if its attention cannot be observed.
     """
     from attnviz.inspect.report import report as question
@@ -236,7 +232,6 @@ def atlas(
         for ``"cross"`` what the model itself writes. out: also write the atlas as a new directory.
     shard, resume: see ``patterns``. The other options are those of ``attnviz atlas``; see
         ``AtlasRequest``.
-
     Raises what ``capture`` raises, UnsupportedError if its attention cannot be observed.
     """
     from attnviz.inspect.atlas import atlas as question
@@ -290,7 +285,6 @@ def align(
         mappings with source, target and alignment, such as ``0-0 1?2``.
     The options are those of ``attnviz align``. ``report.alignment_heads`` is the list that
     ``generation_config`` takes.
-
     Raises what ``capture`` raises, UnsupportedError for another kind of model.
     """
     from attnviz.api.opening import open_speech
@@ -338,7 +332,6 @@ def lens(
         predicted, a word or an index; by default the last. layer, head: the heads that are listed.
     second: a text that is joined to the prompt, for models that compare two.
     The other options are those of ``attnviz lens``; see ``LensRequest``.
-
     Raises what ``capture`` raises, UnsupportedError if its blocks do not add to one residual
     stream.
     """
@@ -378,7 +371,6 @@ def link(
         is attended to, and a key to compare it with, each a word or an index. controls: the number
         of changed prompts, with other words around query and key.
     The other options are those of ``attnviz link``; see ``LinkRequest``, which has the defaults.
-
     Raises what ``capture`` raises, UnsupportedError if the parts do not give its own weights.
     """
     given = locals() | {"head": None if head is None else spelled_heads(head)[0]}
@@ -433,7 +425,6 @@ def why(
     layer, head: the heads whose maps are in the report.
     second: a text that is joined to the prompt, for models that compare two.
     The other options are those of ``attnviz why``; see ``WhyRequest``.
-
     Raises what ``capture`` raises, UnsupportedError if the parts do not sum to its logit.
     """
     from attnviz.inspect.why import why as question

@@ -126,7 +126,6 @@ def load(
     progress: is called as ``progress(file, done, total)`` with bytes while files are downloaded.
     seed: of random weights. d_model, heads, kv_heads, causal, score: the sizes and switches of
         ``mha``.
-
     Raises UsageError (also a ValueError) for an option that this model does not use, LoadError,
     OfflineError or UnsupportedError if it cannot be loaded.
     """
@@ -149,7 +148,6 @@ def load(
 
 def text_or_none(text: str | None) -> str | None:
     """Return a text or None unchanged.
-
     Raises UsageError for an empty text, and for ``-``, which only means standard input when typed.
     """
     if text is None:

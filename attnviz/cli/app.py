@@ -50,8 +50,7 @@ GROUPS = {
 }
 """What each command does, by group and command; two short lines share one line of the help."""
 
-_SHORT = 25
-"""The columns of a line that leaves room for a second command."""
+_SHORT = 25  # the columns of a line that leaves room for a second command
 
 COMMANDS = {name: line for group in GROUPS.values() for name, line in group.items()}
 
@@ -97,10 +96,7 @@ def _lines(commands: Mapping[str, str], max_width: int) -> Iterator[str]:
 
 
 def paired(commands: Mapping[str, str]) -> Iterator[str]:
-    """Yield the lines of a list of commands: one command in a line, or two if they are short.
-
-    commands: the help line of each by its name.
-    """
+    """Yield the lines of a list of commands: one command in a line, or two if they are short."""
     waiting = ""  # a short one, until a second comes
     for name, line in commands.items():
         text, short = f"{name.ljust(10)}{line}", len(line) <= _SHORT

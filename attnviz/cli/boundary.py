@@ -41,9 +41,7 @@ _QUOTED = re.compile(r"""(?<!\w)'(?:[^'\\]|\\.)*'(?!\w)|(?<!\w)"(?:[^"\\]|\\.)*"
 _LOST = re.compile("gloo|nccl", re.IGNORECASE)
 """Matches what the libraries that join processes say if one of them is gone."""
 
-_MOST_TOLD = 120
-"""Most characters shown of torch's long messages on memory."""
-
+_MOST_TOLD = 120  # most characters shown of torch's long messages on memory
 _LONGEST_QUOTE, _LONGEST_PATH, _LONGEST_LINE = 80, 255, 1000
 """Most columns of a quote, of a path and of the whole message."""
 

@@ -141,8 +141,7 @@ attnviz patterns --texts corpus.jsonl --shard 0/4 --resume part-0.record
 attnviz patterns --images photos --model facebook/dinov2-small
 """
 
-_LONG = 5.0
-"""Seconds from which the time of a run is reported."""
+_LONG = 5.0  # seconds from which the time of a run is reported
 
 
 @dataclass(frozen=True)

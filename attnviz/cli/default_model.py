@@ -16,8 +16,7 @@ from attnviz.reading import open_regular
 
 VARIABLE, USE = "ATTNVIZ_MODEL", "attnviz use"
 BUNDLED = "tiny"
-_LONGEST = 2**14
-"""The most bytes that are kept: a path is shorter."""
+_LONGEST = 2**14  # the most bytes that are kept: a path is shorter
 
 
 class DefaultName(str):
@@ -48,10 +47,7 @@ def default_model() -> str:
 
 @contextmanager
 def blamed(name: str) -> Iterator[None]:
-    """Add the source of the model's name to errors of the block, unless the name was typed.
-
-    name: of the model.
-    """
+    """Add the source of the model's name to errors of the block, unless the name was typed."""
     try:
         yield
     except AttnvizError as error:

@@ -36,8 +36,7 @@ attnviz docs skill > SKILL.md
 _FOLDER = Path(__file__).parents[1] / "docs"
 _WIDEST = 100
 _MOST_PAGES = 5
-_SENTENCE = 5
-"""The fewest blanks in a line that is shown as what a page says."""
+_SENTENCE = 5  # the fewest blanks in a line that is shown as what a page says
 
 
 def topics() -> dict[str, str]:
@@ -156,9 +155,7 @@ def _drawn(text: str) -> Markdown:
 
 
 _SHARED = ("--model", "--brief", "--json", "--save")
-_ALONE = ("docs", "explore", "use")
-"""Commands that are for people, at a terminal."""
-
+_ALONE = ("docs", "explore", "use")  # commands that are for people, at a terminal
 _HEAD = """\
 ---
 name: attnviz

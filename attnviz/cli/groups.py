@@ -27,12 +27,8 @@ from attnviz.options import Declared, options_of, typed_name
 from attnviz.ranks import check_together
 from attnviz.texts import as_utf8
 
-_LARGEST = 2**63 - 1
-"""The largest whole number that torch and NumPy accept."""
-
-_NUMBER = re.compile("[0-9]{1,18}")
-"""A whole number as it is mostly typed."""
-
+_LARGEST = 2**63 - 1  # the largest whole number that torch and NumPy accept
+_NUMBER = re.compile("[0-9]{1,18}")  # a whole number as it is mostly typed
 _WHOLE, _THOUSANDS = re.compile(r"[+-]?\d+"), re.compile("([0-9]{1,15})k", re.IGNORECASE)
 """Every whole number, and 32k for 32,000."""
 
@@ -63,10 +59,7 @@ def with_plain_values(parameters: list[Any]) -> list[Any]:
 
 
 def _processed(param: Any, context: Any, value: Any) -> Any:
-    """Return a value from the command line converted to the type of its param.
-
-    Typer converts all but plain values. parameter: its own. context: Typer's.
-    """
+    """Return a value from the command line converted to its type; Typer does all but plain ones."""
     values = value if isinstance(value, tuple | list) else (value,)
     if "" in values and Path in _kinds(param):
         raise typer.BadParameter("expected a path, got an empty text", context, param)
@@ -234,10 +227,7 @@ def _spread(
 
 
 def _parameter(declared: Declared, **more: str) -> inspect.Parameter:
-    """Return the parameter that declares an option or argument for Typer.
-
-    declared: the field of a group of options. more: takes the place of what the field says.
-    """
+    """Return the parameter that declares an option for Typer; ``more`` replaces its own words."""
     field, kind = declared.field, declared.type
     given = {"rich_help_panel": declared.panel, **field.metadata, **more}
     for own in ("words", "endings", "brief", "writes"):
@@ -308,10 +298,7 @@ def typed_option(param: Any) -> str:
 
 
 def cut_help(text: str, max_width: int) -> str:
-    """Return a sentence in one line, ended early by three dots if it is too long.
-
-    max_width: in characters.
-    """
+    """Return a sentence in at most ``max_width`` characters, ended by three dots if it is cut."""
     if len(text) <= max_width:
         return text
     kept = text[: max(max_width, 12) - 4]

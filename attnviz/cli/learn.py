@@ -148,8 +148,7 @@ attnviz sweep --text story.txt --heads 1,2,4,8,16 --d-model 64 --save sweep.json
 """
 
 
-_LONG = 5.0
-"""Seconds from which the time of a sweep is reported."""
+_LONG = 5.0  # seconds from which the time of a sweep is reported
 
 
 @command(SWEEP, "--heads --task --steps --seeds --text")

@@ -25,10 +25,7 @@ if TYPE_CHECKING:
 
 
 def complete_model(incomplete: str) -> list[str]:
-    """Return the built-in models and configurations that begin with ``incomplete``.
-
-    For shell completion of ``--model``.
-    """
+    """Return the built-in models and configurations that begin with ``incomplete``."""
     from attnviz.models.shapes import shape_names  # only when the shell asks
 
     names = ["tiny", "mha", *(f"configs/{name}" for name in shape_names())]
@@ -36,10 +33,7 @@ def complete_model(incomplete: str) -> list[str]:
 
 
 def complete_shape(incomplete: str) -> list[str]:
-    """Return the built-in model configurations that begin with ``incomplete``.
-
-    For shell completion of a command that counts a model's parameters.
-    """
+    """Return the built-in model configurations that begin with ``incomplete``."""
     from attnviz.models.shapes import shape_names
 
     return [name for name in shape_names() if name.startswith(incomplete)]
@@ -52,8 +46,7 @@ def complete_label(incomplete: str) -> list[str]:
     return complete_measure(incomplete, LABELS)
 
 
-_MOST_HEADS = 200
-"""The most heads that the shell lists; for more it completes the layer first."""
+_MOST_HEADS = 200  # the most heads that the shell lists; for more it completes the layer first
 
 
 def complete_head(ctx: Any, incomplete: str) -> list[str]:

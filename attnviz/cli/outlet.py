@@ -109,10 +109,7 @@ class Outlet:
             yield
 
     def of_model(self, work: Work, **own: Any) -> LoadOptions:
-        """Return the options with which the command's model is loaded.
-
-        work: decides between NumPy and torch. own: options of ``mha``, attnviz's own attention.
-        """
+        """Return how the command's model is loaded; ``own``: the options of ``mha``."""
         assert self.options is not None
         return replace(self.options, work=work, **own)
 
@@ -122,10 +119,7 @@ class Outlet:
 
     @contextmanager
     def opened(self, name: str, options: LoadOptions) -> Iterator[Model]:
-        """Load a model and yield it, with a spinner that is shown until the end of the block.
-
-        name: of the model. options: how it is loaded.
-        """
+        """Load a model and yield it, with a spinner that is shown until the end of the block."""
         from attnviz.cli.progress import loading
         from attnviz.engine.text_pass import judged
         from attnviz.models.memory import keep_freed
@@ -144,10 +138,7 @@ class Outlet:
         return scanning(task, messages(self.output.quiet) if long else self.notices)
 
     def load(self, name: str, options: LoadOptions) -> Model:
-        """Load a model while a spinner is shown, and return it.
-
-        name: of the model. options: how it is loaded.
-        """
+        """Load a model while a spinner is shown, and return it."""
         with self.opened(name, options) as model:
             return model
 
@@ -197,10 +188,7 @@ class Outlet:
         shard: str | None,
         resume: Path | None,
     ) -> None:
-        """Measure a corpus, or a share of it, and show the report; see ``measured``.
-
-        work: returns the planned work. texts, column, shard: as they were typed.
-        """
+        """Measure a corpus, or its ``shard``, and show the report; see ``measured``."""
         from attnviz.corpus import open_corpus, read_shard
 
         corpus = open_corpus(texts, column)

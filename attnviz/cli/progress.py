@@ -23,19 +23,12 @@ if TYPE_CHECKING:
 
 _BUILT_IN = ("tiny", "mha")
 
-_PATIENCE = 10.0
-"""Seconds between two lines if no terminal shows a bar."""
-
+_PATIENCE = 10.0  # seconds between two lines if no terminal shows a bar
 _LEAST_SHARE = 0.001
 
-_RESULTS = 8
-"""The most results of single texts under a bar."""
-
-_OTHER_LINES = 6
-"""The lines of a terminal that are left to the bar and to what was there before."""
-
-_BAR = 20
-"""Columns of a bar next to words about what is done."""
+_RESULTS = 8  # the most results of single texts under a bar
+_OTHER_LINES = 6  # the lines of a terminal that are left to the bar and to what was there before
+_BAR = 20  # columns of a bar next to words about what is done
 
 
 @contextmanager
@@ -123,10 +116,7 @@ def scanning(task: str, console: Console) -> Iterator[Watch]:
 
 
 class _Bar(Watch):
-    """Draws a progress bar with the time left, and the latest results under it.
-
-    latest: the lines of these results, shared with the code that draws them.
-    """
+    """Draws a progress bar with the time left, and the ``latest`` results under it."""
 
     def __init__(self, shown: bars.Progress, task: bars.TaskID, latest: deque[str]) -> None:
         self._shown, self._task, self._latest = shown, task, latest

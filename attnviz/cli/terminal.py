@@ -112,10 +112,7 @@ def text_console(width: int | None, colour: ColourChoice) -> Console:
 
 
 def messages(quiet: bool) -> Console:
-    """Return the console on standard error, for progress and notices.
-
-    quiet: whether it prints nothing.
-    """
+    """Return the console on standard error, for progress and notices."""
     from rich.console import Console
 
     return Console(

@@ -9,5 +9,6 @@ palette: the name of the colours of cells. steps: colour levels, 0 to 255; −1 
 limit: of values of either sign, the size from which colours are full; 0 for weights.
 causal: whether later keys stay blank. factors: how many queries and keys make one cell of a map.
 scale: the number format of values. base: the number of the first layer and head, 0 or 1.
-name: of a drawing, describes it for people who cannot see it, and for links to it.
+name: of a drawing, describes it for people who cannot see it, and for links to it. gap: the blank
+    between two members of a row or a column.
 """

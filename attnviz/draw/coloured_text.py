@@ -37,8 +37,7 @@ from attnviz.records import Tokens
 
 _INDENT = 2
 _LISTED = 5
-_LEAST_SHARE = 0.02
-"""The share of the largest value from which a token is named."""
+_LEAST_SHARE = 0.02  # the share of the largest value from which a token is named
 _LONGEST_NAME = 16
 
 

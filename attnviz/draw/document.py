@@ -278,8 +278,7 @@ class Cell(NamedTuple):
         return f"{self.letter} {self.text}".strip()
 
 
-_MOST_WRITTEN = 16
-"""The most columns of a grid whose cells have their texts written."""
+_MOST_WRITTEN = 16  # the most columns of a grid whose cells have their texts written
 
 
 class HeadGrid(NamedTuple):

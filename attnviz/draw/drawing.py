@@ -123,10 +123,7 @@ class Drawing:
 
 
 def flow(name: str, drawings: Iterable[Drawing], max_width: float, gap: float) -> Drawing:
-    """Put drawings side by side, and begin a new row whenever ``max_width`` pixels are full.
-
-    name: describes the whole for people who cannot see it. gap: the pixels between two drawings.
-    """
+    """Put drawings side by side, and begin a new row whenever ``max_width`` pixels are full."""
     parts: list[tuple[float, float, Drawing]] = []
     x = y = height = width = 0.0
     for drawing in drawings:
@@ -140,10 +137,7 @@ def flow(name: str, drawings: Iterable[Drawing], max_width: float, gap: float) -
 
 
 def column(name: str, drawings: Iterable[Drawing], gap: float) -> Drawing:
-    """Put drawings below each other.
-
-    name: describes the whole for people who cannot see it. gap: the pixels between two drawings.
-    """
+    """Put drawings below each other."""
     return flow(name, drawings, 0.0, gap)
 
 

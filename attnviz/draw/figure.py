@@ -39,8 +39,7 @@ from attnviz.draw.terminal import first_screen
 from attnviz.draw.theme import VERDICTS, Theme
 
 _ROOM, _MAPS_ROOM = 1000.0, 1400.0
-_MOST_WRITTEN = 16
-"""The most queries or keys of a map whose cells are large enough for numbers."""
+_MOST_WRITTEN = 16  # the most queries or keys of a map whose cells are large enough for numbers
 _MARGIN, _GAP, _MAP_GAP, _SMALL_GAP = 28.0, 20.0, 32.0, 14.0
 _SECTION_GAP = 12.0
 """The pixels between the drawings below one heading; sections stand side by side if they fit."""
@@ -68,10 +67,7 @@ def document_drawing(document: doc.Document) -> Drawing:
 
 
 def text_drawing(lines: Sequence[tuple[Style, str]]) -> Drawing:
-    """Draw lines of text below each other; long facts are broken, a long title is cut.
-
-    lines: the style and the content of each line.
-    """
+    """Draw (style, text) lines below each other; long facts are broken, a long title is cut."""
     items: list[Item] = []
     y = 0.0
     for style, line in lines:
@@ -307,9 +303,7 @@ _LEVEL_INK = "#8a94a3"
 _PLOT_LEFT, _PLOT_TOP, _PLOT_WIDE, _PLOT_TALL = 62.0, 10.0, 620.0, 250.0
 _LEGEND_LINE, _SAMPLE, _CHARACTER, _DOT = 18.0, 26.0, 6.6, 3.2
 _MOST_TIPS = 80
-_BETWEEN_SIGNS = 80.0
-"""Pixels between two signs of a curve."""
-
+_BETWEEN_SIGNS = 80.0  # pixels between two signs of a curve
 _BIN, _BARS_LEFT, _BARS_TOP, _BARS_TALL, _APART = 10.0, 48.0, 44.0, 110.0, 40.0
 
 

@@ -36,8 +36,7 @@ TextWriter = Callable[["SupportsWrite[str]"], object]
 """Writes one kind of text."""
 
 _PLOTTED = (".png", ".pdf")
-_SLIDE = 1920
-"""The columns of pixels of a slide."""
+_SLIDE = 1920  # the columns of pixels of a slide
 
 
 _ACTING = re.compile(

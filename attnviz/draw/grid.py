@@ -37,8 +37,7 @@ from attnviz.draw.theme import Theme, sign_glyph
 _LEAST = 2
 _LETTERS = 3  # tell most labels apart
 _GLYPHS, _ASCII_GLYPHS = "░▒▓█", ".:*#"  # no digits: a number may follow
-_STEPS = (0.0, 0.25, 0.5, 0.75)
-"""The least strength of each glyph."""
+_STEPS = (0.0, 0.25, 0.5, 0.75)  # the least strength of each glyph
 
 
 def strength_glyph(strength: float, theme: Theme) -> str:
@@ -266,8 +265,7 @@ def scale_samples(
 # The part around a cursor ----------------------------------------------------------------------
 
 
-_WIDEST, _BRACKETED = 12, 2
-"""The most columns of a cell."""
+_WIDEST, _BRACKETED = 12, 2  # the most columns of a cell
 
 APART = 2
 """The columns between two small maps."""

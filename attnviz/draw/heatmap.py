@@ -124,7 +124,7 @@ class Axes:
 
     @cached_property
     def diagonal_label(self) -> int:
-        """Return the width of the labels that may reach beyond a causal map, of its last quarter."""
+        """Return the width of the labels that may reach beyond a causal map: its last quarter."""
         lowest = self.queries[-max(len(self.keys), 1) // 4 :]
         return max(min(width(label), LONGEST_LABEL) for label in lowest)
 
@@ -359,8 +359,7 @@ def _dense(
 
 
 _LONGEST_NAME = 12
-_WRITTEN = 4
-"""The least columns of a cell that shows its weight, such as ``.07``."""
+_WRITTEN = 4  # the least columns of a cell that shows its weight, such as ``.07``
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,7 @@ from attnviz.draw.theme import Theme
 _GAP, _SMALL_GAP = 3, 2
 _LEAST_TITLE = 30
 _MOST_BESIDE = 4
-_TITLE_LINES = 3
-"""The lines that a map's title takes, with the empty line before the next map."""
+_TITLE_LINES = 3  # the lines that a map's title takes, with the empty line before the next map
 
 
 def maps_block(part: Maps, theme: Theme, max_width: int) -> Block:

@@ -37,9 +37,7 @@ from attnviz.draw.prose import words_block, words_lines
 from attnviz.draw.svg import picture_png
 from attnviz.draw.theme import Theme
 
-_MARK = "picture"
-"""The key under which the style of a picture's first half blocks has its number."""
-
+_MARK = "picture"  # the key under which the style of a picture's first half blocks has its number
 _GAP = 2
 _MOST_LINES, _LEAST_LINES, _AROUND = 40, 6, 6
 """The lines of a picture at most and at least, and those that a screen needs beside it."""
@@ -349,9 +347,7 @@ _ELSEWHERE = (
 )
 """The variables of a screen that is not the terminal's own: pixels may be lost on their way."""
 
-_CELL = (20, 10)
-"""The pixels of a character that kitty gets; it scales them to its own."""
-
+_CELL = (20, 10)  # the pixels of a character that kitty gets; it scales them to its own
 _CHUNK = 4096
 
 

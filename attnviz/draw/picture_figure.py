@@ -22,8 +22,7 @@ from attnviz.records import Tokens
 _LETTER, _LINE = 6.6, 16.0
 _LEAST_WORDS, _ROOM, _GAP = 172.0, 1000.0, 14.0
 _LIGHT, _DARK, _OWN = "#ffffff", "#111111", "#2ea8e6"
-_TIPPED = 2500
-"""The most patches that have a tip."""
+_TIPPED = 2500  # the most patches that have a tip
 
 
 def picture_figures(part: Pictures) -> list[Drawing]:

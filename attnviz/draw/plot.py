@@ -139,8 +139,7 @@ _WIDEST = 96
 _LEAST = 8
 _BETWEEN_NAMES = 3
 _ASCII_SIGNS = "o+x*#@%&"
-_BETWEEN_SIGNS = 9
-"""Columns between two signs of a line."""
+_BETWEEN_SIGNS = 9  # columns between two signs of a line
 
 
 def plot_block(plot: Plot, theme: Theme, max_width: int) -> Block:
@@ -304,8 +303,7 @@ _LEVELS = " ▁▂▃▄▅▆▇█"
 _ASCII_LEVELS = " .:#"
 
 
-_WIDE_BAR, _FRAMED_BAR = 2, 4
-"""The columns of the widest bar, and of that in a frame."""
+_WIDE_BAR, _FRAMED_BAR = 2, 4  # the columns of the widest bar, and of that in a frame
 
 
 class _Layout(NamedTuple):

@@ -20,9 +20,7 @@ from attnviz.draw.theme import Theme
 
 _INDENT = "  "
 _GAP = 2
-_BAR = -1
-"""The index that stands for the bar among the columns."""
-
+_BAR = -1  # the index that stands for the bar among the columns
 _LEAST_BAR, _WANTED_BAR, _MOST_BAR = 6, 10, 24
 _YIELDS_TO_BARS, _STAYS = 3, 9
 _LEAST_LABEL, _LONGEST_RANKED = 4, 28

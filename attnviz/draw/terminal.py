@@ -43,16 +43,10 @@ from attnviz.draw.theme import Theme
 
 _LEAST_QUOTE = 8
 _EVERYTHING = "--full: everything"
-_LEAST_BARRED = 8
-"""The columns of the shortest bar, and of the blanks before it."""
-
-_LEAST_TEXT = 2
-"""The fewest lines of a coloured text."""
-
+_LEAST_BARRED = 8  # the columns of the shortest bar, and of the blanks before it
+_LEAST_TEXT = 2  # the fewest lines of a coloured text
 _PAGE = 100  # the columns of what stands for a page
-_FRAME = 60
-"""About how many columns of a screen have a frame of their own."""
-
+_FRAME = 60  # about how many columns of a screen have a frame of their own
 _LEAST_WORDS, _HISTOGRAM = 44, 32
 """The columns that sentences, coloured texts, curves and a histogram need beside other parts."""
 

@@ -47,11 +47,7 @@ _TONES: dict[Tone, Style | None] = {
 
 
 def strength(value: float, limit: float) -> int:
-    """Return how strongly a value is drawn without colour, from 0 (almost none) to 3.
-
-    The strength follows from the square root of value / limit. limit: the value with the full
-    strength.
-    """
+    """Return how strongly a value is drawn without colour, by its root: 0 (almost none) to 3."""
     root = min(abs(value) / (limit or 1.0), 1.0) ** 0.5
     return sum(root >= level for level in _LEVELS)
 

@@ -90,9 +90,7 @@ def input_facts(given: Input) -> dict[str, Any]:
     return facts
 
 
-_MOST = 2**17
-"""The most heads of a model that is read; the largest known one has 16,128."""
-
+_MOST = 2**17  # the most heads of a model that is read; the largest known one has 16,128
 _SIZE = Annotated[int, range(_MOST + 1)]
 _PLAIN: Mapping[str, Any] = {
     "name": str,
@@ -112,10 +110,7 @@ _OF_LAYERS = ("layer_types", "layer_names")
 
 
 def model_facts(info: ModelInfo) -> dict[str, Any]:
-    """Return the facts about a model, such as its name and sizes, as JSON values.
-
-    A fact that an attention array without a model lacks is None.
-    """
+    """Return facts about the model as JSON values; None for what an array without a model lacks."""
     facts = {name: getattr(info, name) for name in _PLAIN}
     if info.is_array:
         facts |= dict.fromkeys(("kv_heads", "head_dim", "architecture", "device", "backend"))
@@ -178,8 +173,7 @@ def known_label_facts(label: HeadLabel) -> dict[str, Any]:
     return {name: facts[name] for name in ("name", "score", "source", "date")}
 
 
-_EXACT_POWER = 22
-"""10**22 is the largest power of ten that a float64 holds exactly."""
+_EXACT_POWER = 22  # 10**22 is the largest power of ten that a float64 holds exactly
 
 
 def shortest(values: NDArray[np.floating]) -> NDArray[np.float64]:
@@ -212,9 +206,7 @@ MOST_ROWS, MOST_BYTES = 10, 1990
 _BRIEF_COLUMNS, _BRIEF_LINES = 120, 60
 """The screen whose first table is meant: wide enough for all columns of a table."""
 
-_LONGEST = 600
-"""The most bytes of a finding, and of the line that says what was measured."""
-
+_LONGEST = 600  # the most bytes of a finding, and of the line that says what was measured
 _WHOLE = re.compile(r"[+-]?\d+")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?")
 

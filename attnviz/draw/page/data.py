@@ -49,18 +49,18 @@ class PageMeasure(NamedTuple):
     """
 
     key: str
-    said: str
+    title: str
     unit: str = ""
     signed: bool = False
 
 
 class PageLabel(NamedTuple):
-    """A label of heads, in full (``said``) and short. means: what such a head does.
+    """A label of heads, in full (``title``) and short. means: what such a head does.
 
     source: where it comes from, ``none`` for a description. colour: as RRGGBB; empty for grey.
     """
 
-    said: str
+    title: str
     short: str
     source: str
     means: str
@@ -94,11 +94,11 @@ class PageHead:
 
 
 class PageStep(NamedTuple):
-    """A token that a model wrote. place: the index of the query that predicted it. likely: the
+    """A token that a model wrote. query: the index of the one that predicted it. likely: the
     likeliest tokens as (token, probability), the largest first.
     """
 
-    place: int
+    query: int
     wrote: str
     probability: float
     likely: Sequence[tuple[str, float]] = ()
@@ -238,7 +238,10 @@ def page_data(
             for name, kind in (("map", palette), ("signed", DIVERGING))
         },
         "full": f"{full_weight(palette):.4g}".removeprefix("0"),
-        "measures": [measure._asdict() for measure in page.measures],
+        "measures": [
+            {"key": key, "said": title, "unit": unit, "signed": signed}
+            for key, title, unit, signed in page.measures
+        ],
         "look": [
             {**look._asdict(), "head": kept[look.capture][look.head], "says": visible(look.says)}
             for look in page.look
@@ -347,8 +350,8 @@ def _label(label: PageLabel) -> dict[str, Any]:
     red, green, blue = bytes.fromhex(label.colour or "000000")
     colours = [to_hex(written_on((red, green, blue), ground)) for ground in _GROUNDS]
     return {
-        "name": label.said if label.colour else f"{label.said} here",
-        "said": visible(label.said),
+        "name": label.title if label.colour else f"{label.title} here",
+        "said": visible(label.title),
         "short": visible(label.short),
         "source": label.source,
         "colours": colours if label.colour else None,
@@ -370,7 +373,7 @@ def _record(fitted: _Fitted, labels: dict[PageLabel, int], blocks: list[str]) ->
         "notes": [visible(note) for note in capture.notes],
         "steps": [
             (
-                step.place,
+                step.query,
                 *_entry(step.wrote, step.probability),
                 [_entry(*token) for token in step.likely],
             )
