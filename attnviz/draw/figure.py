@@ -32,7 +32,6 @@ from attnviz.draw.drawing import column as below
 from attnviz.draw.labels import cut, visible, width
 from attnviz.draw.numbers import percent, round_ticks, short_number
 from attnviz.draw.palette import SERIES_SIGNS, paper_table, series_tint, to_hex
-from attnviz.draw.picture_figure import picture_figures
 from attnviz.draw.plot import axis_ends
 from attnviz.draw.table import bar_tint
 from attnviz.draw.terminal import first_screen
@@ -156,7 +155,7 @@ def part_drawings(
         case doc.Plot():
             return [_plot(part)] if part.curves or part.histograms else []
         case doc.Pictures():
-            return picture_figures(part)
+            return map_figure.picture_figures(part)
         case doc.Maps():
             if part.texts:
                 return [map_figure.text_figure(shown) for shown in part.maps]

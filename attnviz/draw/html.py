@@ -26,11 +26,10 @@ import numpy as np
 from attnviz.draw import document as doc
 from attnviz.draw.drawing import Drawing
 from attnviz.draw.figure import document_drawing, grid_legends, heading_words, part_drawings
-from attnviz.draw.map_figure import scale_figure
+from attnviz.draw.map_figure import picture_panes, pictures_element, scale_figure
 from attnviz.draw.maps import cell_steps
 from attnviz.draw.page.data import Page, PageCapture, page_data
 from attnviz.draw.palette import DIVERGING, on_grounds
-from attnviz.draw.picture_figure import picture_panes, pictures_element
 from attnviz.draw.provenance import share
 from attnviz.draw.svg import png_uri, safe, svg_document, svg_element
 from attnviz.draw.table import bar_tint
