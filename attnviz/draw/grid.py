@@ -75,26 +75,24 @@ class _Form(NamedTuple):
         return self.cell - 1 if self.cell > _LEAST else self.cell
 
 
-def _contents(grid: HeadGrid) -> tuple[int, int]:
+def _contents(grid: HeadGrid) -> tuple[int, int, int]:
+    """Return the widths of the letters and of the texts of cells, and of both with a blank."""
     letters = max((width(cell.letter) for cell in grid.cells.values()), default=0)
-    return letters, max((width(cell.text.strip()) for cell in grid.cells.values()), default=0)
-
-
-def _whole(letters: int, texts: int) -> int:
-    return letters + texts + bool(letters and texts)
+    texts = max((width(cell.text.strip()) for cell in grid.cells.values()), default=0)
+    return letters, texts, letters + texts + bool(letters and texts)
 
 
 def _widest_cell(grid: HeadGrid) -> int:
     """Return the width in characters of the widest cell: mark, letters, text and a blank."""
-    return max(_whole(*_contents(grid)) + 2, max(map(width, grid.columns)) + 1)
+    return max(_contents(grid)[2] + 2, max(map(width, grid.columns)) + 1)
 
 
 def _form(grid: HeadGrid, wide: int, theme: Theme) -> _Form:
     """Return the layout of cells that are ``wide``: texts are left out first, then letters."""
-    letters, texts = _contents(grid)
+    letters, texts, whole = _contents(grid)
     inner = wide - 1 if wide > _LEAST else wide
     for mark in (1,) if letters and not theme.colour else (1, 0):
-        if _whole(letters, texts) + mark <= inner:
+        if whole + mark <= inner:
             words = letters > 0 or any(" " in cell.text.strip() for cell in grid.cells.values())
             return _Form(wide, mark, letters, texts, words)
     mark = int(letters < inner)
@@ -176,7 +174,7 @@ def names_width(names: Sequence[str]) -> int:
 
 def _per_row(grid: HeadGrid, theme: Theme, max_width: int) -> int:
     """Return how many cells stand in a line: a whole row, or fewer so that words fit."""
-    count, (letters, texts) = len(grid.columns), _contents(grid)
+    count, (letters, texts, _) = len(grid.columns), _contents(grid)
     least = max((min(letters, _LETTERS) or texts) + 1, _LEAST)
     if max_width // count >= least:
         return count

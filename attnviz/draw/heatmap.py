@@ -182,7 +182,7 @@ def heatmap(
         drawn = _dense(weights, axes, plan, theme, max_width, limit)
         drawn += _room_for_values(axes, max_width) if values else []
         return Block(tuple(drawn), widest(drawn))
-    plan = Fit(cells.wide, False, (1, 1))
+    plan = Fit(cells.wide, 1, (1, 1))
     steps = cell_steps(weights, plan.factors, axes.causal, limit)
 
     def text(query: int, key: int) -> str:

@@ -542,7 +542,8 @@ def _edge(part: doc.Part, theme: Theme, max_width: int) -> tuple[Line, doc.Part]
         kept -= 1
     line: Line = []
     for text, tone in words[:kept]:
-        style = theme.tone(tone or "faint") if line else theme.heading
+        heading = theme.accent() if theme.colour else BOLD
+        style = theme.tone(tone or "faint") if line else heading
         line += [*[Segment(theme.dot, DIM)] * bool(line), Segment(theme.spell(text), style)]
     left = [(text, tone or "faint") for text, tone in words[kept:]]
     if part.title or only is None or not isinstance(part, doc.Maps):

@@ -187,11 +187,6 @@ class Theme:
             return Style(color=shade, bold=True)
         return Style(color=Color.from_rgb(0, 0, 0), bgcolor=shade, bold=True)
 
-    @property
-    def heading(self) -> Style:
-        """Return the style of a title in the edge of a frame."""
-        return self.accent() if self.colour else BOLD
-
     def lit(self, step: int) -> Style:
         """Return the style of a cell in the cursor's row or column: a lighter shade of its colour.
 
