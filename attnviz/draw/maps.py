@@ -151,6 +151,7 @@ class Fit(NamedTuple):
     factors: tuple[int, int]
     tall: int = 1
 
+
 class Place(NamedTuple):
     """The position of a cell in a map: the indices of a query and a key."""
 

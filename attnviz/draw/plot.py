@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import NamedTuple
 
 from rich.segment import Segment
@@ -51,8 +53,8 @@ class Canvas:
     ) -> None:
         self.width, self.rows = width, rows
         self._across, self._up = across, up
-        self._glyphs = [[" "] * width for _ in range(rows)]
-        self._styles: list[list[Style | None]] = [[None] * width for _ in range(rows)]
+        blank: tuple[str, Style | None] = " ", None
+        self._cells = [[blank] * width for _ in range(rows)]
 
     def column(self, value: float, parts: int = 1) -> int:
         """Return the character, from the left, at which a value of the horizontal axis is drawn.
@@ -73,7 +75,7 @@ class Canvas:
 
         column, row: its position, counted from the left and from the top.
         """
-        self._glyphs[row][column], self._styles[row][column] = glyph, style
+        self._cells[row][column] = glyph, style
 
     def line(self, points: Points, style: Style | None, glyph: str = "") -> None:
         """Draw a curve through the points with braille dots, or with ``glyph`` if one is given.
@@ -94,7 +96,7 @@ class Canvas:
 
     def _dot(self, column: int, row: int, style: Style | None) -> None:
         x, y = column // DOTS_ACROSS, row // DOTS_DOWN
-        there = ord(self._glyphs[y][x]) - _FIRST
+        there = ord(self._cells[y][x][0]) - _FIRST
         bits = there if 0 <= there < 256 else 0
         bit = _BITS[column % DOTS_ACROSS][row % DOTS_DOWN]
         self.put(x, y, chr(_FIRST | bits | bit), style)
@@ -102,13 +104,9 @@ class Canvas:
     def lines(self) -> list[Line]:
         """Return the lines of the canvas as segments, without the blanks at their ends."""
         lines = []
-        for glyphs, styles in zip(self._glyphs, self._styles, strict=True):
-            line: Line = []
-            for glyph, style in zip(glyphs, styles, strict=True):
-                if line and line[-1].style == style:
-                    line[-1] = Segment(line[-1].text + glyph, style)
-                else:
-                    line.append(Segment(glyph, style))
+        for cells in self._cells:
+            runs = groupby(cells, key=itemgetter(1))
+            line = [Segment("".join(glyph for glyph, _ in run), style) for style, run in runs]
             lines.append(without_trailing_blanks(line))
         return lines
 

@@ -410,21 +410,11 @@ def _record(fitted: _Fitted, labels: dict[PageLabel, int], blocks: list[str]) ->
     return record
 
 
-def _places(tokens: Tokens) -> dict[str, list[int]]:
-    """Return the grid, row and column of each token, −1 without one; {} for a text alone."""
-    layout = tokens.layout
-    if layout is None:
-        return {}
-    return {
-        "grid": layout.grid.tolist(),
-        "row": layout.row.tolist(),
-        "column": layout.column.tolist(),
-    }
-
-
 def _axis(tokens: Tokens, text: str) -> dict[str, Any]:
+    layout, names = tokens.layout, ("grid", "row", "column")  # of patches
+    patches = {} if layout is None else {name: getattr(layout, name).tolist() for name in names}
     return {
-        **_places(tokens),
+        **patches,
         "tokens": token_labels(tokens),
         "pieces": running_pieces(tokens, text),
         "special": [at for at, added in enumerate(tokens.special) if added],
