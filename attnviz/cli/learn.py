@@ -121,7 +121,7 @@ def scaling(
     loading: shared.Loading,
     output: shared.Output,
 ) -> None:
-    """Compare the softmax with and without the scaling by 1/√d_k."""
+    """Compare the softmax with and without scaling by 1/√d_k."""
     from attnviz.learn.scaling import scaling as question
     from attnviz.texts import read_texts
 
@@ -217,7 +217,7 @@ attnviz heads --model my-model "The cat sat on the mat because the cat was tired
 
 @command(TRAIN, "--out --valid --config --minutes --resume", ListOptions)
 def train(request: TrainRequest, device: shared.Device, output: shared.Output) -> None:
-    """Train a small language model with the library's own attention on your texts."""
+    """Train a small language model on your texts, using the library's own attention."""
     from attnviz.cli.terminal import messages
     from attnviz.draw.labels import visible
     from attnviz.learn.train import train as question
