@@ -457,10 +457,7 @@ def spelled_heads(choice: Any) -> tuple[str, ...]:
 
 
 def spelled_head(choice: Any) -> str:
-    """Return one choice of heads as a string of the command line.
-
-    choice: a string such as ``L2H5``, the number of a head of every layer, or a pair (layer, head).
-    """
+    """Return a choice, such as ``L2H5``, 3 in every layer or (2, 5), as the command line has it."""
     if isinstance(choice, tuple) and len(choice) == 2:
         return f"L{choice[0]}H{choice[1]}"
     return _BARE.sub(r"\1", str(choice))
@@ -525,10 +522,7 @@ _Answer = TypeVar("_Answer")
 
 
 def keywords_checked(function: Callable[_Given, _Answer]) -> Callable[_Given, _Answer]:
-    """Return the function, made to refuse a keyword that it does not have; see ``refuse_unknown``.
-
-    A function that takes any keyword refuses them itself.
-    """
+    """Return the function, made to refuse keywords that it does not have, unless it takes any."""
     if any(param.kind is param.VAR_KEYWORD for param in _parameters(function)):
         return function
 

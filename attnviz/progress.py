@@ -17,10 +17,7 @@ Advance = Callable[[float], None]
 
 
 class Watch:
-    """Shows the progress of a run to a person; this base class shows nothing.
-
-    Calling it, as an ``Advance``, reports a share.
-    """
+    """Shows the progress of a run to a person, as an ``Advance``; this base class shows nothing."""
 
     def begin(self, words: str) -> None:
         """Show a description of the run, or of its next part: ``ablating 24 heads × 10 texts``."""

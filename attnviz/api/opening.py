@@ -47,10 +47,7 @@ _Found = TypeVar("_Found")
 
 
 def in_own_modes(function: Callable[_Given, _Found]) -> Callable[_Given, _Found]:
-    """Return a function that does the same and then restores torch's threads and gradient mode.
-
-    A keyword that it does not have is refused, with the one that was meant.
-    """
+    """Return the function, made to restore torch's modes and to refuse unknown keywords."""
 
     @wraps(function)
     def in_own_modes(*args: _Given.args, **given: _Given.kwargs) -> _Found:
@@ -158,10 +155,7 @@ def text_or_none(text: str | None) -> str | None:
 
 
 def one_text(text: str | None, example: str, name: str = "text") -> str:
-    """Return the argument ``text``; raise UsageError if it is missing.
-
-    example: a correct call, for the message. name: of the argument in that call.
-    """
+    """Return ``text``; raise UsageError with a correct call as an ``example`` if it is missing."""
     if (read := text_or_none(text)) is None:
         raise UsageError(f"expected a {name}: {example}")
     return read

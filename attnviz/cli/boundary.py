@@ -163,10 +163,7 @@ def _reader_gone() -> int:
 
 
 def _say(message: str, code: int) -> int:
-    """Print one line of limited length to standard error; return ``code`` for the exit.
-
-    message: its unsafe characters are escaped.
-    """
+    """Print one line, with unsafe characters escaped, to standard error; return ``code``."""
     if not tells_its_end():
         return code
     if is_together() and _LOST.search(message):
@@ -179,10 +176,7 @@ def _say(message: str, code: int) -> int:
 
 
 def _cut(quoted: re.Match[str]) -> str:
-    """Return a quoted text cut to 80 characters, or a path cut to 255.
-
-    quoted: the match of a text with its quotes in a message.
-    """
+    """Return a quoted text of a message cut to 80 characters, or a path cut to 255."""
     text = quoted[0]
     mark = text[0] if text[0] in "'\"" else ""
     longest = _LONGEST_PATH if "/" in text else _LONGEST_QUOTE

@@ -20,10 +20,7 @@ _LONGEST = 2**14  # the most bytes that are kept: a path is shorter
 
 
 class DefaultName(str):
-    """The name of a model that was not typed for this run but taken from a default.
-
-    source: where the name was found, ``ATTNVIZ_MODEL`` or ``attnviz use``.
-    """
+    """A model's name that was not typed but taken from ``source``: a variable, ``attnviz use``."""
 
     source: str
 
@@ -34,10 +31,7 @@ class DefaultName(str):
 
 
 def default_model() -> str:
-    """Return the name of the model that a command takes if none is typed.
-
-    Raises LoadError if the file of ``attnviz use`` cannot be read.
-    """
+    """Return the model of a command if none is typed; LoadError for an unreadable default."""
     if named := os.environ.get(VARIABLE):
         return DefaultName(named, VARIABLE)
     if kept := kept_model():

@@ -152,10 +152,7 @@ def explore(
 
 
 def _require_terminal(opened: _Opened, typed: tuple[str, ...]) -> None:
-    """Raise UsageError if there is no usable terminal, UnsupportedError without textual.
-
-    typed: the given options, for the command in the message.
-    """
+    """Raise UsageError without a usable terminal, UnsupportedError without textual."""
     terminal, reason = os.environ.get("TERM", ""), ""
     if not sys.stdin.isatty() or not sys.stdout.isatty():
         stream = "input" if not sys.stdin.isatty() else "output"

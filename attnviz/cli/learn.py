@@ -184,10 +184,7 @@ class ListOptions(OptionsOnce):
 
 
 def spread_lists(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments with the option ``--valid`` repeated before each value that follows it.
-
-    Its values end at the next argument that begins with ``-``.
-    """
+    """Return the arguments with ``--valid`` repeated before each value up to the next option."""
     spread: list[str] = []
     option = ""
     rest = list(arguments)

@@ -114,10 +114,7 @@ class OnePicture(Options):
     image: str | None = option("FILE", "Image to read (PNG, JPEG, WebP) instead of a text.")
 
     def path(self, text: Text, request: Options, of_texts: Collection[str] = ("--chat",)) -> str:
-        """Return the path of the picture; UsageError for an option that only texts have.
-
-        of_texts: the names of such options of the request.
-        """
+        """Return the path of the picture; UsageError for an option of texts, ``of_texts``."""
         unused = [*text.given(), *(name for name in request.given() if name in of_texts)]
         if unused:
             raise UsageError(f"{unused[0]} is for texts: leave it out next to --image")
@@ -143,10 +140,7 @@ class SomePictures(Options):
                 raise UsageError(f"{name} is for texts: leave it out next to --image")
 
     def texts(self, text: TextOrTexts, request: Options) -> Texts:
-        """Return the paths of the pictures as texts, or the text with all of them as one prompt.
-
-        Raises UsageError for several texts or a chat.
-        """
+        """Return the pictures as texts, or in one prompt with the text; UsageError for several."""
         self.refuse(text, request)
         from attnviz.texts import with_pictures
 

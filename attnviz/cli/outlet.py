@@ -100,10 +100,7 @@ class Outlet:
 
     @contextmanager
     def of(self, name: str) -> Iterator[None]:
-        """Add the source of a model's name to the errors in a block and to a note below the result.
-
-        name: of the model; nothing is added if a person typed it.
-        """
+        """Add the source of a model's name, unless it was typed, to errors and to the result."""
         self._taken.append(name)
         with blamed(name):
             yield
@@ -166,10 +163,7 @@ class Outlet:
     def run(
         self, task: str, measure: Callable[..., Measured], *given: Any, **more: Any
     ) -> Measured:
-        """Measure as ``measured`` does, show the report, and return it.
-
-        Raises KeyboardInterrupt if the run was ended early, after what was measured is shown.
-        """
+        """Measure and show the report; KeyboardInterrupt after that if the run ended early."""
         report = self.measured(task, measure, *given, **more)
         self.show(report)
         if not getattr(report, "complete", True):
@@ -200,10 +194,7 @@ class Outlet:
             self.show(report)
 
     def interrupted(self, resume: Path | None) -> NoReturn:
-        """Tell the user that the same command resumes the run, then raise KeyboardInterrupt.
-
-        resume: the resume file; None if there is nothing to resume from.
-        """
+        """Tell the user if the same command resumes the run, then raise KeyboardInterrupt."""
         if resume is not None:
             self.notices.print("the same command continues where this one stopped")
         raise KeyboardInterrupt
@@ -254,10 +245,7 @@ class Outlet:
                 raise failed
 
     def _document(self, report: Report) -> Document:
-        """Return the document of a report, which is drawn.
-
-        Its first hint names the source of a model that was not typed.
-        """
+        """Return the document of a report; its first hint says where a default model comes from."""
         from attnviz.draw.document import Facts
 
         hints = not self.output.quiet

@@ -55,10 +55,7 @@ def discard_output() -> None:
 
 @contextmanager
 def printing() -> Iterator[None]:
-    """Flush standard output after the block.
-
-    Raises LoadError if the system cannot write; BrokenPipeError, if the reader is gone, passes.
-    """
+    """Flush standard output after the block; LoadError if the system cannot write."""
     try:
         yield
         sys.stdout.flush()

@@ -117,11 +117,7 @@ def stack(blocks: Iterable[Block], gap: int = 1) -> Block:
 
 
 def flow(blocks: Sequence[Block], width: int, gap: int = 3, between: int = 1) -> Block:
-    """Put blocks side by side as far as the width allows, then continue in the next row.
-
-    width: the available width in characters. gap: the characters between two blocks. between: empty
-        lines between rows.
-    """
+    """Put blocks side by side as far as the width allows, rows apart by ``between`` empty lines."""
     rows: list[list[Block]] = []
     used = 0
     for block in blocks:
@@ -166,10 +162,7 @@ class Panel(NamedTuple):
 
 
 def framed_column(panels: Sequence[Panel], wide: int, tall: int, ascii_only: bool) -> Block:
-    """Return the panels below each other, the last frame lengthened until all fill ``tall`` lines.
-
-    wide: of every frame in columns, at least as many as each panel needs.
-    """
+    """Return panels below each other in frames, the last one lengthened to fill ``tall`` lines."""
     box, inner = ASCII if ascii_only else ROUNDED, wide - SIDES
     spare = max(tall - sum(panel.tall for panel in panels), 0)
     lines: list[Line] = []
@@ -190,10 +183,7 @@ def framed_column(panels: Sequence[Panel], wide: int, tall: int, ascii_only: boo
 
 
 def shared_widths(needs: Sequence[int], max_width: int) -> list[int]:
-    """Return the widths of columns that fill ``max_width``, in proportion to what they need.
-
-    None is narrower than it needs, unless there is too little for all.
-    """
+    """Return the widths of columns that fill ``max_width``, in proportion to what they need."""
     spare = max_width - GAP * (len(needs) - 1) - sum(needs)
     widths = [need + spare * need // max(sum(needs), 1) for need in needs]
     widths[-1] += max_width - GAP * (len(needs) - 1) - sum(widths)

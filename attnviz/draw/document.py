@@ -48,10 +48,7 @@ class Facts(NamedTuple):
 
 
 class Quote(NamedTuple):
-    """A text that the user gave, drawn in one terminal line behind its name.
-
-    lead: the width of the name in characters.
-    """
+    """A text that the user gave, in one terminal line behind its name, ``lead`` characters wide."""
 
     name: str
     content: str
@@ -64,10 +61,7 @@ class Quote(NamedTuple):
 
 
 class Note(NamedTuple):
-    """A sentence next to the result, such as a warning.
-
-    longest: the most characters of a line, 0 for the available width.
-    """
+    """A sentence next to the result, such as a warning; ``longest``: of a line, 0 for what fits."""
 
     text: str
     longest: int = 0
@@ -78,10 +72,7 @@ class Note(NamedTuple):
 
 
 class Say(NamedTuple):
-    """A sentence of the result; the words before its first colon are drawn bold.
-
-    longest: the most characters of a line, 0 for the available width.
-    """
+    """A sentence of the result, bold before its first colon; ``longest``: see ``Note``."""
 
     text: str
     longest: int = 0
@@ -474,20 +465,14 @@ class Curve(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A vertical line in a plot where something begins, such as a phase of training.
-
-    at: its position on the horizontal axis. name: what begins there, for the legend.
-    """
+    """A vertical line in a plot ``at`` which something begins, and its name for the legend."""
 
     at: float
     name: str
 
 
 class Level(NamedTuple):
-    """A horizontal line in a plot at a value that curves are compared with.
-
-    name: its name in the legend.
-    """
+    """A horizontal line in a plot at a value that curves are compared with, named in the legend."""
 
     value: float
     name: str
@@ -635,13 +620,11 @@ class Document(NamedTuple):
         return [*self.groups[:1], *answer, *self.groups[1:]]
 
     def shown(self, *, explain: bool, hints: bool) -> Document:
-        """Return the document with a glossary only if ``explain``, and hints only if ``hints``.
-
-        The hint on ``--explain`` is left out beside the glossary.
-        """
+        """Return the document with a glossary only if ``explain``, and hints only if ``hints``."""
         steps: Sequence[Facts] = self.hints if hints else ()
         if not explain:
             return self._replace(explain=None, hints=steps)
+        # The hint on ``--explain`` is left out beside the glossary.
         rest = [[word for word in step.words if word[0][:9] != "--explain"] for step in steps]
         kept = zip(steps, rest, strict=True)
         return self._replace(hints=[step._replace(words=words) for step, words in kept if words])

@@ -391,10 +391,7 @@ class _Axes:
 
 
 def _legend(plot: doc.Plot, pens: Sequence[tuple[str, str]], y: float) -> Iterator[Item]:
-    """Yield the items of a legend line, from ``y`` down, for each curve, mark and level.
-
-    pens: the colour and the sign of each curve.
-    """
+    """Yield a legend line, from ``y`` down, for each curve with its pen, mark and level."""
     for curve, (ink, sign) in zip(plot.curves, pens, strict=True):
         ends = [(_PLOT_LEFT, y), (_PLOT_LEFT + _SAMPLE - 6, y)]
         yield Stroke([(_PLOT_LEFT + 10, y)], ink, _DOT) if curve.marked else Stroke(ends, ink)

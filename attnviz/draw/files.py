@@ -65,10 +65,7 @@ class CsvTable:
 
 
 def text_file(write: TextWriter) -> Writer:
-    """Return a function that writes text to a binary stream, in UTF-8.
-
-    write: the function that writes to a text stream. Half of a surrogate pair becomes an escape.
-    """
+    """Return a function that writes text to a binary stream in UTF-8, half surrogates escaped."""
     return lambda stream: write(codecs.getwriter("utf-8")(stream, "backslashreplace"))
 
 

@@ -178,10 +178,7 @@ def region_group(
 
 
 def region_finding(regions: RegionShares, name: HeadName) -> str:
-    """Return the finding: which region attends to which more than uniform, and in which heads.
-
-    name: returns the displayed name of a head.
-    """
+    """Return the finding: which region attends to which more than uniform, and in which heads."""
     at = clearest(regions)
     head, query, key = at
     asking, asked = [*regions.queries][query], [*regions.keys][key]

@@ -100,10 +100,7 @@ class Report(ABC):
         return content
 
     def to_dicts(self) -> list[dict[str, Any]]:
-        """Return a dictionary for each row of ``save("name.csv")``; a missing number is None.
-
-        ``pandas.DataFrame`` takes the result.
-        """
+        """Return a dictionary for each row of ``save("name.csv")``; pandas takes the result."""
         rows = iter(self.rows())
         header = [str(name) for name in next(rows)]
         return [dict(zip(header, row, strict=True)) for row in rows]
@@ -160,10 +157,7 @@ class Report(ABC):
         return framed_document(self.document(), self.palette)
 
     def framed(self, height: int) -> Framed:
-        """Return the page for a notebook in a frame of another height than the report's own.
-
-        height: in pixels, at least 100. Raises UsageError below that.
-        """
+        """Return the page in a frame of a ``height`` in pixels; UsageError if it is below 100."""
         from attnviz.draw.html import Framed, framed_document
         from attnviz.errors import UsageError
 

@@ -144,10 +144,7 @@ def ranked_table(
 
 
 def explained(table: doc.Table, column: str, words: str) -> doc.Table:
-    """Return the table with a line above it that explains a column, if it has that column.
-
-    column: the column's title. words: its meaning.
-    """
+    """Return the table with a line above it that explains a column, if it has that column."""
     if column not in [known.title for known in table.columns]:
         return table
     return table._replace(title=[*table.title, (f"{column}: {words}", False)])

@@ -58,10 +58,7 @@ pieces, and the most of them."""
 def terminal_block(
     document: doc.Document, theme: Theme, max_width: int, *, everything: bool = False
 ) -> Block:
-    """Return the whole document as lines of a terminal.
-
-    everything: also draw groups that are otherwise for pages only, such as a row for each head.
-    """
+    """Return the whole document as lines; ``everything``: with the groups that pages alone show."""
     groups = [group._replace(full=group.full and not everything) for group in document.whole]
     shown = _stacked(groups, theme, max_width)
     hints = _group(doc.Group(document.hints), theme, max_width)
@@ -378,10 +375,7 @@ def _group(group: doc.Group, theme: Theme, max_width: int) -> Block:
 def _yielding(
     parts: Sequence[doc.Part | doc.Group], how: doc.Beside, theme: Theme, max_width: int
 ) -> Block:
-    """Return two parts side by side, or one above the other if the first has too little width.
-
-    A map takes less width than it could if it stands beside the first part then.
-    """
+    """Return two parts side by side, or one above the other if the first has too little width."""
     first, second = parts
     grids = [full_width(part) for part in doc.leaves(first) if isinstance(part, doc.HeadGrid)]
     least = max([how.columns, *grids])

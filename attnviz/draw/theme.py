@@ -106,10 +106,7 @@ class Theme:
 
     @classmethod
     def of(cls, console: Console, palette: str, ascii_only: bool) -> Theme:
-        """Return the best theme that a console supports.
-
-        palette: the name of the colours. ascii_only: True if only ASCII may be drawn.
-        """
+        """Return the best theme that a console supports in a palette, or in ASCII if asked for."""
         encoding = console.encoding
         carries_blocks = not ascii_only
         try:
@@ -176,10 +173,7 @@ class Theme:
         return _written_on(colour_table(tint.palette or self.palette)[tint.step])
 
     def accent(self, ground: bool = False) -> Style:
-        """Return the style of a cursor: a colour that the palette lacks; reversed without colour.
-
-        ground: whether it colours the background of a cell and not its text.
-        """
+        """Return the style of a cursor's text, or ground; reversed where there is no colour."""
         if not self.colour:
             return Style(reverse=True, bold=True)
         shade = Color.from_rgb(*palettes.accent_colour(self.palette))
@@ -188,19 +182,13 @@ class Theme:
         return Style(color=Color.from_rgb(0, 0, 0), bgcolor=shade, bold=True)
 
     def lit(self, step: int) -> Style:
-        """Return the style of a cell in the cursor's row or column: a lighter shade of its colour.
-
-        step: the colour level of the cell.
-        """
+        """Return the style of a cell in the cursor's row or column: lighter than its level."""
         shade = colour_table(self.palette)[step]
         red, green, blue = (round(part + (255 - part) * _LIT) for part in shade)
         return _written_on((red, green, blue), bold=True)
 
     def glyph(self, step: int) -> str:
-        """Return the glyph that shows a colour level where there is no colour.
-
-        With the diverging palette the glyph shows sign and size, else the weight.
-        """
+        """Return the glyph of a colour level without colour, with its sign if levels have one."""
         if self.palette == DIVERGING:
             root = 2 * step / (STEPS - 1) - 1
             return sign_glyph(root * abs(root), 1.0, self.ascii)
@@ -221,10 +209,7 @@ class Theme:
         return Segment(text.center(cells), _style(self.palette, -1, step) + Style(color=ink))
 
     def halves(self, upper: Style | None, lower: Style | None, cells: int) -> Segment:
-        """Draw two colours above each other in one line, with half blocks.
-
-        upper, lower: the style of each half; None leaves it blank. cells: the width in characters.
-        """
+        """Draw two colours above each other in one line, with half blocks; None is blank."""
         if upper is None:
             return Segment("▄" * cells, lower) if lower else Segment(" " * cells)
         return Segment("▀" * cells, upper + Style(bgcolor=lower.color) if lower else upper)

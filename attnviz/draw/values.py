@@ -67,11 +67,7 @@ def npz_file(**arrays: Any) -> Callable[[BinaryIO], None]:
 def table_of(
     names: Sequence[str], entries: Iterable[Mapping[str, Any]]
 ) -> Iterator[tuple[object, ...]]:
-    """Yield a table from JSON objects: the header, then one row for each object.
-
-    names: the keys of the values, which are the header. entries: the objects; a number that is not
-        finite is a missing one.
-    """
+    """Yield a table from JSON objects: these names as the header, then one row for each object."""
     yield tuple(names)
     for entry in entries:
         yield tuple(json_values(entry.get(name)) for name in names)
