@@ -194,6 +194,7 @@ def _rectangle(
         across, down = [left, right, right, left], [top, top, bottom, bottom]
         axes.fill(across, down, color=item.ink, linewidth=0, antialiased=False)
         return
+    colours: NDArray[Any]
     smooth = "nearest"
     if isinstance(item, Image):
         colours, smooth = item.pixels, "antialiased"

@@ -135,7 +135,7 @@ def cell_steps(
         steps = diverging_steps(pool_signed(weights, factors), limit)
     else:
         steps = weight_steps(pool(weights, factors))
-    return np.where(np.tri(*steps.shape, dtype=bool), steps, -1) if causal else steps
+    return np.where(np.tri(*steps.shape, dtype=np.bool_), steps, -1) if causal else steps
 
 
 class Fit(NamedTuple):

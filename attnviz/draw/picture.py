@@ -255,7 +255,7 @@ def pictures_block(part: Pictures, theme: Theme, max_width: int) -> Block:
     titles = [words_lines(picture.words, theme, space) for picture, space in pairs]
     tallest, drawn = max(map(len, titles), default=0), []
     for picture, size, space, title in zip(shown, sizes, spaces, titles, strict=True):
-        blank = [[] for _ in range(tallest - len(title))]
+        blank: list[Line] = [[] for _ in range(tallest - len(title))]
         remark = words_lines(picture.below, theme, space)
         drawn.append(Block((*title, *blank, *_drawn(picture, theme, *size), *remark), space))
     if part.small:

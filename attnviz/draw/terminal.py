@@ -308,9 +308,11 @@ def _shortened(group: doc.Group, kind: _Kind, over: int) -> doc.Group | None:
         parts[index] = _shortened(part, kind, over) or part
     elif isinstance(part, doc.Maps):
         parts[index] = part._replace(maps=part.maps[:-1], hidden=part.hidden + 1)
-    elif isinstance(part, doc.Table | doc.HeadGrid):
-        remark = part.left_out if isinstance(part, doc.Table) else part.hidden
-        lost = min(over + (not remark), _spare(part, kind))
+    elif isinstance(part, doc.Table):
+        lost = min(over + (not part.left_out), _spare(part, kind))
+        parts[index] = part._replace(rows=part.rows[:-lost], hidden=part.hidden + lost)
+    elif isinstance(part, doc.HeadGrid):
+        lost = min(over + (not part.hidden), _spare(part, kind))
         parts[index] = part._replace(rows=part.rows[:-lost], hidden=part.hidden + lost)
     return group._replace(parts=parts)
 
