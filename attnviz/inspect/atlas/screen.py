@@ -315,7 +315,7 @@ def _page(report: AtlasReport) -> Page:
         captures.append(capture)
         look += [place._replace(capture=len(captures) - 1) for place in places]
     known = measures(captures[0].heads) if captures else []
-    said = [measure._replace(said=_SAID.get(measure.key, measure.said)) for measure in known]
+    said = [measure._replace(title=_SAID.get(measure.key, measure.title)) for measure in known]
     return Page(report.model.name, captures, said, look)
 
 

@@ -12,11 +12,10 @@ import numpy as np
 from attnviz.draw.blocks import Block
 from attnviz.draw.grid import APART, GridCell, GridPart, GridPicture, draw_small_maps, names_width
 from attnviz.draw.labels import fit, token_labels, width
-from attnviz.draw.maps import small_map
+from attnviz.draw.maps import signed_tint, small_map, weight_steps
 from attnviz.draw.numbers import NumberScale
 from attnviz.draw.palette import STEPS, Tint
 from attnviz.draw.provenance import share
-from attnviz.draw.scale import signed_tint, weight_steps
 from attnviz.draw.theme import Theme
 from attnviz.engine.generation import Step
 from attnviz.engine.head_run import Head

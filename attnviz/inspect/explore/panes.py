@@ -20,11 +20,10 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from attnviz.draw.axes import Axes
 from attnviz.draw.blocks import BOLD, DIM, Block, Line, beside, widest
 from attnviz.draw.document import WEIGHTS
 from attnviz.draw.grid import GridPicture, draw_part, scale_samples
-from attnviz.draw.heatmap import MapPart, MapPicture, map_part
+from attnviz.draw.heatmap import Axes, MapPart, MapPicture, map_part
 from attnviz.draw.labels import at_blanks, wrap
 from attnviz.draw.maps import Fit, Place, pooling
 from attnviz.draw.palette import STEPS

@@ -285,7 +285,7 @@ def _written_lines(view: View, step: Step, theme: Theme, max_width: int) -> list
     drawn: list[Line] = []
     for pieces in lines[-2:] if theme.colour else lines[-1:]:
         drawn.append(pieces_line(pieces, shown, theme))
-        if pieces[-1].place == len(tokens) - 1:
+        if pieces[-1].first == len(tokens) - 1:
             drawn[-1][-1] = Segment(pieces[-1].label, BOLD)
         if not theme.colour:
             drawn.append([Segment(marks_line(pieces, shown, theme))])

@@ -9,10 +9,10 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from attnviz.draw.axes import Axes
+from attnviz.draw.heatmap import Axes
 from attnviz.draw.labels import token_labels, visible
+from attnviz.draw.maps import signed_limit
 from attnviz.draw.numbers import NumberScale
-from attnviz.draw.scale import signed_limit
 from attnviz.engine.generation import Sampling, Step, written
 from attnviz.engine.head_run import Head
 from attnviz.engine.scan.run import Effects

@@ -79,7 +79,7 @@ def _ending(run: WrittenRun, head: Head, theme: Theme, max_width: int, rows: int
         whole = range(len(run.tokens) - unfinished(run.tokens))
         shown = shown._replace(weights=shown.weights[:, whole], keys=shown.keys.taken(whole))
     drawn = rows_of(pieces_of(shown, theme, max_width - 4), max_width - 4)
-    first = drawn[-rows][0].place if len(drawn) > rows else 0
+    first = drawn[-rows][0].first if len(drawn) > rows else 0
     places = range(first, len(shown.keys))
     tail = shown._replace(weights=shown.weights[:, first:], keys=shown.keys.taken(places))
     return text_block(tail, theme, max_width, 10**6)

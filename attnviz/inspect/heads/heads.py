@@ -41,7 +41,6 @@ from attnviz.inspect.heads.report import (
     compare_heads,
 )
 from attnviz.inspect.heads.request import HeadsRequest
-from attnviz.interrupts import between_steps
 from attnviz.measures.labels import KnownLabels
 from attnviz.measures.one_text import head_scores, notable_heads
 from attnviz.measures.reduced import EvenRows, ReducedLayer, summed_parts
@@ -61,7 +60,7 @@ from attnviz.models.memory import require_room
 from attnviz.models.model import Model
 from attnviz.models.own import PADDING, OwnAttention
 from attnviz.models.work import ON_TORCH, Work, about_tokens
-from attnviz.progress import UNWATCHED, Advance, share_read
+from attnviz.progress import UNWATCHED, Advance, between_steps, share_read
 from attnviz.records import (
     AttentionRecord,
     Floats,

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 
 from attnviz.draw import document as doc
-from attnviz.draw.labels import cut, token_label
+from attnviz.draw.labels import cut, running_pieces, token_label
 from attnviz.draw.numbers import NumberScale, counted, listed
-from attnviz.draw.page.running_text import running_pieces
 from attnviz.draw.provenance import UNLIKELY, fits_two_lines, probability
 from attnviz.draw.signed import ranked_table
 from attnviz.engine.likely import START_END
