@@ -14,8 +14,7 @@ from textual.containers import Horizontal
 from attnviz.draw.labels import width
 from attnviz.draw.theme import Theme
 from attnviz.errors import AttnvizError
-from attnviz.inspect.explore.desk import Actions, SideSource
-from attnviz.inspect.explore.dialogs import KEYS, AskedLine, Field, Help, KeysPane
+from attnviz.inspect.explore.desk import KEYS, Actions, AskedLine, Field, Help, KeysPane, SideSource
 from attnviz.inspect.explore.panes import (
     Act,
     GridPane,

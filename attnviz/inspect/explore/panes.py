@@ -31,7 +31,7 @@ from attnviz.draw.palette import STEPS
 from attnviz.draw.terminal import part_block
 from attnviz.draw.theme import Theme
 from attnviz.inspect.explore import screen
-from attnviz.inspect.explore.grid import heads_of, labelled
+from attnviz.inspect.explore.screen import heads_of, labelled
 from attnviz.inspect.explore.session import Frame
 from attnviz.inspect.explore.view import SIDES, View
 from attnviz.inspect.heads.links import Link, strongest_links

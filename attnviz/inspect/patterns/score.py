@@ -24,13 +24,11 @@ from attnviz.inspect.patterns.probes import (
     ON_TEXT,
     OWN,
     SCORES_OF,
+    AnnotatedSentence,
     ProbeText,
     described,
     measures_of,
     probe_texts,
-)
-from attnviz.inspect.patterns.relations import (
-    AnnotatedSentence,
     relation_base_rate,
     shipped_sentences,
 )

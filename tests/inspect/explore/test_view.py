@@ -8,10 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from attnviz.inspect.explore.saving import command_line, shell_word
 from attnviz.inspect.explore.screen import MODES
 from attnviz.inspect.explore.session import Frame, LiveSession
-from attnviz.inspect.explore.view import View, places_of
+from attnviz.inspect.explore.view import View, command_line, places_of, shell_word
 from attnviz.models.own import OwnAttention
 from attnviz.records import LayerWeights, Tokens
 
