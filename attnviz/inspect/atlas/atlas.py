@@ -183,14 +183,10 @@ class _TextLinks:
 SAMPLE = 200
 """The texts from which tenths are taken: those with the smallest hashes, a random sample."""
 
-_BEFORE = 2
-"""The tokens before a query and before a key by which two places are told apart."""
-
+_BEFORE = 2  # the tokens before a query and before a key by which two places are told apart
 _HASH = 6  # bytes: whole numbers that a float holds exactly
 _TENTHS = 10
-_LEAST = 8
-"""The fewest places from which something is said of a head, as for labels of one text."""
-
+_LEAST = 8  # the fewest places from which something is said of a head, as for labels of one text
 _DOUBT = 0.05
 _SIDES: tuple[Side, Side] = ("query", "key")
 

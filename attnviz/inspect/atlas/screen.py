@@ -26,7 +26,7 @@ from attnviz.inspect.atlas.report import (
     edges,
 )
 from attnviz.inspect.head.report import Hurt, around, link_ends, link_words
-from attnviz.inspect.heads.look import measures, page_capture
+from attnviz.inspect.heads.screen import measures, page_capture
 from attnviz.measures.registry import said_name
 from attnviz.records import HeadsRecord
 
@@ -302,8 +302,7 @@ def _places(report: AtlasReport, head: HeadAtlas) -> list[doc.Table]:
 
 _SHARE = "share"
 _SAID = {FIRES: "strongest link, mean over texts", _SHARE: "share of texts that fire"}
-_LOOK = 2
-"""The most places of one text that are offered for a look."""
+_LOOK = 2  # the most places of one text that are offered for a look
 
 
 def _page(report: AtlasReport) -> Page:

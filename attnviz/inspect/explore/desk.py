@@ -42,8 +42,7 @@ from attnviz.inspect.explore.terminal_app import TerminalApp, Waiting
 from attnviz.inspect.explore.view import SIDES, View, Written, command_line, places_of, save_view
 from attnviz.measures.words import joined
 
-_SEEN = 4
-"""How many characters are looked at per column, since some characters take none."""
+_SEEN = 4  # how many characters are looked at per column, since some characters take none
 
 
 class KeyBinding(NamedTuple):
@@ -238,11 +237,8 @@ class Help(ModalScreen[None]):
         self.dismiss()
 
 
-_LONG = 200
-"""The most characters of a text that goes without saying in a copied command."""
-
-_NAME = re.compile(r"[\w.-]+/[\w.-]+")
-"""The name of a model on the Hub."""
+_LONG = 200  # the most characters of a text that goes without saying in a copied command
+_NAME = re.compile(r"[\w.-]+/[\w.-]+")  # the name of a model on the Hub
 
 
 @dataclass(frozen=True)

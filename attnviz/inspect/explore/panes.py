@@ -34,8 +34,7 @@ from attnviz.inspect.explore import screen
 from attnviz.inspect.explore.screen import heads_of, labelled
 from attnviz.inspect.explore.session import Frame
 from attnviz.inspect.explore.view import SIDES, View
-from attnviz.inspect.heads.links import Link, strongest_links
-from attnviz.inspect.heads.listed import links_table
+from attnviz.inspect.heads.links import Link, links_table, strongest_links
 from attnviz.records import LayerWeights
 
 _PLAIN = Style.null()  # textual's filters want one
@@ -169,14 +168,11 @@ def _same_end(old: Strip, new: Strip) -> int:
 BETWEEN = 3
 """The columns between two panes or two maps."""
 
-_LABELS = 12
-"""The columns that the tokens of a map take as a rule."""
-
+_LABELS = 12  # the columns that the tokens of a map take as a rule
 _LEAST_LIST, MOST_LIST = 3, 12
 """The fewest lines in which a list of links is drawn, and the most that it takes."""
 
-_SORTED = 2**25
-"""The most weights among which the strongest links are searched."""
+_SORTED = 2**25  # the most weights among which the strongest links are searched
 
 
 class HeadingPane(Pane):
@@ -277,12 +273,8 @@ class WordsPane(Pane):
 # The map ---------------------------------------------------------------------------------------
 
 
-_BESIDE = 40
-"""The fewest free columns at the right of a map in which lists are drawn."""
-
-_LEAST_NAME = 8
-"""The columns that the tokens of a map take at least."""
-
+_BESIDE = 40  # the fewest free columns at the right of a map in which lists are drawn
+_LEAST_NAME = 8  # the columns that the tokens of a map take at least
 NEAREST = 4
 """The largest ``near`` of cells."""
 

@@ -36,8 +36,8 @@ from attnviz.engine.scan.run import Effects
 from attnviz.inspect.explore.session import Frame, model_name, same_tokens, two_models
 from attnviz.inspect.explore.view import View
 from attnviz.inspect.heads.layout import label_grid
-from attnviz.inspect.heads.look import named_links
 from attnviz.inspect.heads.report import compare_heads
+from attnviz.inspect.heads.screen import named_links
 from attnviz.inspect.heads.sentences import finding, scored
 from attnviz.measures.registry import MEASURES, said_name
 from attnviz.records import Floats, Tokens
@@ -360,9 +360,7 @@ def effect_lines(view: View, theme: Theme, max_width: int, rows: int) -> list[Li
     return lines
 
 
-_NAMED, _LEAST_SIDE = 11, 5
-"""The fewest columns and queries of a small map."""
-
+_NAMED, _LEAST_SIDE = 11, 5  # the fewest columns and queries of a small map
 _LEAST_NUMBER = 4  # columns, such as +.05
 
 _FAINT = "1c2027 68707c"

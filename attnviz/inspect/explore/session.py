@@ -54,8 +54,7 @@ _LIKELY = 10
 _LARGEST = 2 * 10**9
 """The most bytes of maps that are held, where a text cannot be shown without them."""
 
-_COPIES = 2
-"""The maps in memory at once: as they are, and in the mode on the screen."""
+_COPIES = 2  # the maps in memory at once: as they are, and in the mode on the screen
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,11 +29,8 @@ TELLING = ("previous", "duplicate", "induction", "delimiter")
 """The labels that show where a head attends while it writes: not at itself, nor at the sink."""
 
 _SPREAD, _PEAKED = ("spread", "normalised_entropy"), ("peaked", "confidence")
-_DIFFUSE = 0.6
-"""The normalised entropy from which a head without another name is called diffuse."""
-
-_SOURCES = 5
-"""The number of most attended tokens that are listed for each step."""
+_DIFFUSE = 0.6  # the normalised entropy from which a head without another name is called diffuse
+_SOURCES = 5  # the number of most attended tokens that are listed for each step
 
 
 class HeadActivity(NamedTuple):

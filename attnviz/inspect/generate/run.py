@@ -199,8 +199,7 @@ _MOST_PROMPT = 2**23
 
 _ANEW = "save the run again"
 
-_ROUNDING = 0.02
-"""How far a row of rounded weights may sum to more than one."""
+_ROUNDING = 0.02  # how far a row of rounded weights may sum to more than one
 
 
 def run_facts(run: WrittenRun) -> dict[str, Any]:

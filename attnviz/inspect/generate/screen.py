@@ -70,18 +70,10 @@ _GAP = 3
 _CELL, _NUMBERED, _INDENT = 5, 9, 3
 """The columns of a grid cell with letters, of one with a number too, and of the layer names."""
 
-_STEPS, _SOURCE = 46, 24
-"""The columns of the table of the steps, and of each further source in it."""
-
-_OTHERS = 12
-"""The lines that a long text leaves to the heads and the steps."""
-
-_LOOP = 6
-"""The fewest tokens of a loop, all its rounds together."""
-
-_FEWEST = 3
-"""The fewest steps on which a head without a label from elsewhere is said to stand out."""
-
+_STEPS, _SOURCE = 46, 24  # the columns of the table of the steps, and of each further source in it
+_OTHERS = 12  # the lines that a long text leaves to the heads and the steps
+_LOOP = 6  # the fewest tokens of a loop, all its rounds together
+_FEWEST = 3  # the fewest steps on which a head without a label from elsewhere is said to stand out
 _ACTIVITY = "activity"
 _ENDINGS = {
     "end": "end of text",
@@ -461,13 +453,10 @@ def _look(run: WrittenRun, number: int, head: Head) -> list[Look]:
 
 
 _LINES = 12
-_PAUSE = 0.1
-"""The least seconds between two pictures."""
-
+_PAUSE = 0.1  # the least seconds between two pictures
 
 _BYTES, _END = re.compile("<0x([0-9A-F]{2})>"), re.compile("(?:<0x[0-9A-F]{2}>)*$")
-_LONGEST_CHARACTER = 4
-"""The most bytes of a character in UTF-8."""
+_LONGEST_CHARACTER = 4  # the most bytes of a character in UTF-8
 
 
 @contextmanager

@@ -48,12 +48,8 @@ CARD_TEXT = "Then Mary saw Tom. Then Mary saw"
 """The text of a card if none is given: it is short, and names are repeated."""
 
 _NAME = re.compile(r"\s*([Ll]?-?\d+\s*[.Hh]\s*-?\d+|[Hh]?-?\d+)\s*")
-_TRIED = 128
-"""The texts of one token for each head."""
-
-_WEIGHTS = 2**24
-"""The most weights of all heads that are kept for a page."""
-
+_TRIED = 128  # the texts of one token for each head
+_WEIGHTS = 2**24  # the most weights of all heads that are kept for a page
 T = TypeVar("T")
 _Question = TypeVar("_Question", bound=Options)
 

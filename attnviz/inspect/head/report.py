@@ -22,8 +22,7 @@ from attnviz.prompts.naming import placed
 from attnviz.records import HeadKey, Kind, ModelInfo, Provenance, Tokens
 
 _LONGEST = 14
-_BEFORE, _AFTER = 4, 3
-"""The tokens before and after a token that are shown with it."""
+_BEFORE, _AFTER = 4, 3  # the tokens before and after a token that are shown with it
 
 
 class Firing(NamedTuple):

@@ -32,7 +32,7 @@ from attnviz.inspect.head.report import (
 )
 from attnviz.inspect.heads.layout import examples
 from attnviz.inspect.heads.links import head_links, strongest_links
-from attnviz.inspect.heads.look import measures, page_capture, with_effects
+from attnviz.inspect.heads.screen import measures, page_capture, with_effects
 from attnviz.inspect.heads.sentences import quoted_ends
 from attnviz.inspect.interventions.ablate.claims import (
     effect_words,
@@ -57,35 +57,21 @@ from attnviz.prompts.naming import logits, next_word, placed, quoted, quoted_wor
 from attnviz.records import SINKS, HeadLabel, HeadsRecord
 
 _LEAD, _GAP = 9, 3
-_FACTS = 40
-"""The least columns of the lines of a first screen next to the map."""
-
-_TABLE = 38
-"""The columns of a small table, such as two next to each other need on 80."""
-
-_TEXTS = doc.Beside(72, _GAP, 2, tight=True)
-"""How the two coloured texts stand next to each other."""
-
+_FACTS = 40  # the least columns of the lines of a first screen next to the map
+_TABLE = 38  # the columns of a small table, such as two next to each other need on 80
+_TEXTS = doc.Beside(72, _GAP, 2, tight=True)  # how the two coloured texts stand next to each other
 _LEAST_ROWS, _TEXT = 2, 7
 """The least rows of a small table, and the lines of a coloured text with its title."""
 
-_EDGES = 3
-"""The lines of the edges of two frames, one above the other, that one frame has not."""
-
-_SMALL_MAP = 61
-"""The columns of a map with a short legend."""
-
-_WIDE = 100
-"""The columns from which the lines may be more than those of the map."""
-
+_EDGES = 3  # the lines of the edges of two frames, one above the other, that one frame has not
+_SMALL_MAP = 61  # the columns of a map with a short legend
+_WIDE = 100  # the columns from which the lines may be more than those of the map
 _IN_TABLES = ("loss up", "fires")
 _IN_FINDING = ("label", "without")
 _LEFT_OUT = (_IN_TABLES, (*_IN_TABLES, "label"), (*_IN_TABLES, *_IN_FINDING), _IN_FINDING)
 """The lines that a first screen may leave out, as its tables or its finding say the same."""
 
-_PAGE = 100
-"""The columns of the maps that a page shows."""
-
+_PAGE = 100  # the columns of the maps that a page shows
 _NAMED, _LONGEST = 3, 14
 _LITTLE = 0.1
 """The share of the logit below which what a head writes towards a prediction is not told."""

@@ -21,7 +21,6 @@ from attnviz.draw.report import Report
 from attnviz.engine.observer import to_numpy
 from attnviz.errors import UsageError
 from attnviz.inspect.heads.heads import heads_report
-from attnviz.inspect.heads.look import heads_page
 from attnviz.inspect.heads.report import (
     HeadChoice,
     HeadsReport,
@@ -32,6 +31,7 @@ from attnviz.inspect.heads.report import (
     only,
     plot_head,
 )
+from attnviz.inspect.heads.screen import heads_page
 from attnviz.models.pieces import looks_special, undone
 from attnviz.options import keywords_checked
 from attnviz.records import (
@@ -424,9 +424,7 @@ def _texts(labels: TokenLabels, name: str) -> tuple[str, ...]:
 
 # Maps ----------------------------------------------------------------------------------------
 
-_ROUNDING = 0.02
-"""How far the sum of a row of 16-bit weights may be from one by rounding alone."""
-
+_ROUNDING = 0.02  # how far the sum of a row of 16-bit weights may be from one by rounding alone
 FEW_HEADS = 8
 """Up to this many heads are all drawn in full."""
 

@@ -412,12 +412,8 @@ def heads_report(
 
 
 _BUCKETS = 64
-_CELLS = 2**24
-"""The most weights that are in memory at once while a part is read."""
-
-_SHOWN = 3
-"""The most heads of which rows and parts are kept if nobody chose heads."""
-
+_CELLS = 2**24  # the most weights that are in memory at once while a part is read
+_SHOWN = 3  # the most heads of which rows and parts are kept if nobody chose heads
 Chosen = Mapping[int, Any]
 """The heads that are read, by layer."""
 

@@ -17,16 +17,29 @@ from attnviz.draw.arcs import arcs_lines, text_columns
 from attnviz.draw.labels import token_labels, visible, width
 from attnviz.draw.maps import thumbnails_fit
 from attnviz.draw.palette import STEPS, Tint, shades
-from attnviz.draw.provenance import label_source, share
+from attnviz.draw.provenance import label_source, probability, share
 from attnviz.draw.regions import clearest, region_group
-from attnviz.inspect.heads import listed
-from attnviz.inspect.heads.links import attention_from
+from attnviz.inspect.heads.links import (
+    A_HEAD,
+    LONGEST,
+    attention_from,
+    head_arcs,
+    link_names,
+    links_table,
+    named_word,
+    pair_table,
+    pairs_table,
+    strongest_links,
+    titled,
+    word_tables,
+)
 from attnviz.inspect.heads.report import HeadsReport
 from attnviz.inspect.heads.sentences import counts, overview_words, run_names, score_words, scored
 from attnviz.measures.registry import label_named, said_name
 from attnviz.measures.rows import is_punctuation
 from attnviz.measures.sinks import sink_of
 from attnviz.measures.telling import told
+from attnviz.measures.word_links import FEWEST_HEADS, NO_MORE, WordLink, WordLinks
 from attnviz.measures.words import Word, word_ranges, word_text
 from attnviz.records import HeadLabel, HeadScores, HeadsRecord, Tokens
 
@@ -36,9 +49,7 @@ _LEAST_BESIDE, _WIDE = 72, 160
 
 _INDENT, _CELL, _FULL_CELL = 3, 5, 10
 _LEAST_LINKS, _MOST_LINKS = 5, 30
-_LISTED, _LEAST_TEXT = 10, 4
-"""The most links of a word, and the least lines of a text in colour."""
-
+_LISTED, _LEAST_TEXT = 10, 4  # the most links of a word, and the least lines of a text in colour
 _LABEL, _LISTING = 8, 5
 """The columns by which lines of a text are shorter, and the lines of its largest weights."""
 
@@ -46,9 +57,7 @@ _SHORT_TEXT = 40
 """The longest text, in tokens, that is shown as maps; a longer one is shown as coloured text."""
 
 _MOST_MAPS, _LEGEND = 6, 2
-_WIDE_TITLE = 28
-"""The columns of the title of a map, ``L0H0 · previous token .85`` and a gap."""
-
+_WIDE_TITLE = 28  # the columns of the title of a map, ``L0H0 · previous token .85`` and a gap
 _FRAMED, _STRIP, _NARROW_STRIP, _IN_FULL = 108, 32, 13, 2
 """The columns from which on small maps stand beside large ones, of them and of each of them.
 
@@ -59,15 +68,9 @@ _WIDE_SCALE = 62
 _SCALE = doc.WEIGHTS._replace(after="colour: √weight")
 _SHORT_SCALE = doc.Scale([(0.0, "0"), (0.5, ".25"), (1.0, "1")], after="√weight")
 _LONGEST_LABEL, _BETWEEN = 12, 3
-_ARCS_ROOM = 200
-"""The longest text, in columns, over which a page draws arcs."""
-
-_HEADED = 6
-"""The columns of a cell below its token, where tokens do not stand on the diagonal."""
-
-_NARROW_SCALE = 28
-"""The columns of the legend of a narrow map."""
-
+_ARCS_ROOM = 200  # the longest text, in columns, over which a page draws arcs
+_HEADED = 6  # the columns of a cell below its token, where tokens do not stand on the diagonal
+_NARROW_SCALE = 28  # the columns of the legend of a narrow map
 _MEANINGS = {"peak": "peaked, few tokens", "diff": "diffuse, many tokens"}
 """What a head without label attends to, by the short word in its cell."""
 
@@ -78,13 +81,13 @@ def first_groups(report: HeadsReport, columns: int, lines: int) -> Groups:
     """Return the parts that a terminal shows below the finding, fitted to its size."""
     run, view = report.first, report.view
     if view.pairs:
-        table = listed.pair_table(run, view.pairs[0], least=3)
+        table = pair_table(run, view.pairs[0], least=3)
         most = min(_LISTED, lines - 5)
         hidden = max(len(table.rows) - most, 0)
         return [doc.Group([table._replace(rows=table.rows[:most], hidden=hidden)])]
     if view.words:
         word = view.words[0]
-        tables = listed.word_tables(run, word, view.sink, "attention {}", _LISTED)
+        tables = word_tables(run, word, view.sink, "attention {}", _LISTED)
         groups = [_columns(columns, tables[:1], tables[1:])]
         rest = lines - max((len(table.rows) for table in tables), default=0) - 2
         if word[0] is not None:
@@ -92,7 +95,7 @@ def first_groups(report: HeadsReport, columns: int, lines: int) -> Groups:
             groups.append(doc.Group(texts, yields=1))
         return groups
     if view.top is not None:
-        tables = [listed.pairs_table(each, view.top, view.sink) for each in report.reports]
+        tables = [pairs_table(each, view.top, view.sink) for each in report.reports]
         return [doc.Group([table]) for table in tables]
     if len(report.reports) > 1:
         return _runs(report, lines)
@@ -203,7 +206,7 @@ def distinctive(report: HeadsReport) -> list[tuple[int, int]]:
     labelled = [count for count in counts(run) if count.what.is_finding]
     clear = [count for count in labelled if not math.isnan(count.what.score)]
     clear.sort(key=lambda count: (run.rests(*count.place), count.what.short == "self"))
-    linking = [(link.layer, link.head) for link in listed.above_usual(report.agreed_links)]
+    linking = [(link.layer, link.head) for link in above_usual(report.agreed_links)]
     lead = [(said.link.layer, said.link.head) for said in report.told]
     if run.regions is not None:
         lead = [run.regions.heads[clearest(run.regions)[0]]]
@@ -244,7 +247,7 @@ def text_maps(
         texts = [(word, word_text(queries, word)) for word in reversed(words)]
         plain = (word for word, text in texts if text.strip() and not is_punctuation(text))
         word = chosen or Word(next(plain, range(len(queries) - 1, len(queries))))
-        asking, token = [*word.span], listed.named_word(queries, word)
+        asking, token = [*word.span], named_word(queries, word)
         if len(asking) == 1 and any(asking[0] in whole and len(whole) > 1 for whole in words):
             token = f"piece {token}"
     weights = attention_from(run, asking)
@@ -276,7 +279,7 @@ def text_maps(
         said = [(name, True), (f"scale: max {share(full)}", False)]
         one = Tokens((0,), (name,), (False,))
         maps.append(doc.Map(name, values[None, :], one, run.record.keys, said, full=full))
-    title = listed.titled(f"attention from {token}", run, sink)
+    title = titled(f"attention from {token}", run, sink)
     most = max((lines - len(maps) - _lines(title, room)) // len(maps), 1)
     if letters // max(room - _INDENT - _LABEL, 1) + _LISTING <= most:
         most = 0  # all of the text, and its largest weights in words
@@ -287,7 +290,7 @@ def first_arcs(report: HeadsReport, room: int = _ARCS_ROOM) -> list[doc.Arcs]:
     """Return arcs of the most distinctive head, or [] if the text is wider than ``room``."""
     if text_columns(report.first.record.keys) > room:
         return []
-    arcs = listed.head_arcs(report.first, *distinctive(report)[0], report.view.sink)
+    arcs = head_arcs(report.first, *distinctive(report)[0], report.view.sink)
     return [arcs] if arcs is not None and arcs.arcs else []
 
 
@@ -477,10 +480,67 @@ def _links(report: HeadsReport, lines: int) -> list[doc.Part]:
     repeats = any(entry.scores.get("induction") is not None for entry in run.heads)
     testable = repeats or not run.record.causal
     note = "" if testable else "induction: not testable (no repeats)"
-    table = listed.links_of(report, min(max(lines - 2 - bool(note), 2), _MOST_LINKS))
+    table = links_of(report, min(max(lines - 2 - bool(note), 2), _MOST_LINKS))
     if table is None:
         return [doc.Note(note)] if note else []
     return [table._replace(more=note)]
+
+
+def above_usual(links: WordLinks | None) -> list[WordLink]:
+    """Return the links whose weight exceeds their head's mean there by more than rounding."""
+    return [link for link in (links.links if links else ()) if link.weight - link.habit >= NO_MORE]
+
+
+def _agreed_table(report: HeadsReport, links: Sequence[WordLink], heads: int) -> doc.Table:
+    """Return a table of links between words, each with the head that stands out most for it."""
+    run = report.first
+    queries, keys = link_names(run.record, LONGEST)
+    tested = heads >= FEWEST_HEADS
+    said = "furthest above control first"
+    if tested:
+        beyond = any(link.beats_chance for link in links)
+        said = "by p" if beyond else "by p, none significant"
+
+    def ends(link: WordLink) -> str:
+        return f"{queries[link.query.start]} → {keys[link.key.start]}"
+
+    agree = [
+        doc.ColumnOf[WordLink]("p", lambda link: probability(link.chance)),
+        doc.ColumnOf[WordLink]("heads", lambda link: str(link.heads), keep=5),
+    ]
+    return doc.table(
+        links,
+        doc.ColumnOf("", ends, right=False),
+        doc.ColumnOf("best", lambda link: run.name(*link[2:4]), right=False, tone="strong"),
+        doc.ColumnOf("weight", lambda link: share(link.weight)),
+        doc.ColumnOf("control", lambda link: share(link.habit), keep=4),
+        *agree[: 2 * tested],
+        row=lambda link: {"tone": "faint" if tested and not link.beats_chance else "plain"},
+        title=[("links", True), (said, False), *[("norm-weighted", False)] * run.norm_weighted],
+        least=1,
+    )
+
+
+def links_of(report: HeadsReport, count: int) -> doc.Table | None:
+    """Return a table of the links between words that are least likely by chance, or None.
+
+    If the text is too long to test, those furthest above the head's control are listed; of chosen
+    heads, and with the sink, the strongest. None means that no link of the chosen heads is above
+    its control, or that the weights are random, so that no link means anything.
+    """
+    run, agreed, sink = report.first, report.agreed_links, report.view.sink
+    if run.record.model.weights == "random" and not (sink or run.selected):
+        return None
+    above = [] if sink else above_usual(agreed)[:count]
+    if agreed is not None and above:
+        return _agreed_table(report, above, agreed.heads)
+    if agreed is not None and not (sink or run.selected):
+        return None
+    of_each = max(-(-count // len(run.heads)), A_HEAD)
+    unusual = agreed is None and not sink and not run.selected
+    links = strongest_links(run, count, sink, of_each, unusual=unusual)
+    title = "links furthest above control" if unusual else "strongest links"
+    return links_table(run, links, title, sink) if links else None
 
 
 def _ranking(run: HeadsRecord, measure: str, most: int) -> doc.Table:

@@ -26,8 +26,7 @@ from attnviz.records import AttentionRecord, Kind, LayerWeights, ModelInfo, Toke
 _NUMBERS = re.compile(r"[\d\s,*-]+")
 """What ``layer`` is as numbers; anything else is the name of a module."""
 
-_NAMED = 6
-"""Up to this many layers are named in a note; of more the first and the last."""
+_NAMED = 6  # up to this many layers are named in a note; of more the first and the last
 
 
 @dataclass(frozen=True)

@@ -85,14 +85,9 @@ _FACTS = {
     *("schema", "model", "text", "tokens", "token_ids", "key_tokens", "key_token_ids", "special"),
     *("causal", "scale", "window", "softcap"),
 }
-_BLOCK = 2**22
-"""The most scores that are computed at once."""
-
-_KEPT = 2_000_000
-"""The most numbers of queries and keys that are kept for a page."""
-
-_ROUNDING = 0.02
-"""How far the sum of a row of 16-bit weights may exceed one."""
+_BLOCK = 2**22  # the most scores that are computed at once
+_KEPT = 2_000_000  # the most numbers of queries and keys that are kept for a page
+_ROUNDING = 0.02  # how far the sum of a row of 16-bit weights may exceed one
 
 
 def read_heads(content: bytes, name: str) -> HeadsReport:

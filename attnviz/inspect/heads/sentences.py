@@ -137,7 +137,7 @@ def _of_text(report: HeadsReport) -> str:
         return "The weights of every head are not numbers (NaN): nothing can be said of them."
     said = report.told
     if links is None and not said:
-        nearest = strongest_links(run, 2, each=1, unusual=True)
+        nearest = strongest_links(run, 2, of_each=1, unusual=True)
         unusual = ", ".join(_named(run, each) for each in nearest) or "none"
         return f"The text is too long to test each link. Furthest above control: {unusual}."
     if links is not None and not links.pairs:

@@ -57,8 +57,7 @@ class AnnotatedSentence:
 
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _CONTINUES = "##"
-_GAP = 64
-"""The most characters that one unknown token may stand for."""
+_GAP = 64  # the most characters that one unknown token may stand for
 
 
 def word_pieces(
@@ -142,8 +141,7 @@ def _folded(text: str) -> Iterator[tuple[str, int]]:
                 yield unit, place
 
 
-_TIE = 1e-6
-"""How far equal weights may differ by rounding."""
+_TIE = 1e-6  # how far equal weights may differ by rounding
 
 
 class WordView:

@@ -59,8 +59,7 @@ _ONE_DELIMITER = 2 / 3
 """The most of the gain of ``delimiter`` over chance that a single token, such as a comma, may give:
 above it, the head attends to that token, and nothing is known of other delimiters."""
 
-_READ = 256
-"""The most tokens of a person's own text in which labels are sought, to limit memory."""
+_READ = 256  # the most tokens of a person's own text in which labels are sought, to limit memory
 
 
 def score_patterns(

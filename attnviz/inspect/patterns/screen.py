@@ -155,8 +155,7 @@ def _texts(report: PatternReport) -> int:
 
 # The finding ---------------------------------------------------------------------------------
 
-_TOLD = 5
-"""The most labels that the finding counts."""
+_TOLD = 5  # the most labels that the finding counts
 
 
 def finding(report: PatternReport, watch: str | None) -> str:
@@ -269,8 +268,7 @@ _CELL, _NAMES = 9, 3
 """The columns of a cell of the grid with its score, and of the names of the layers."""
 
 _LEAST_TABLE = 70
-_AROUND = 5
-"""The lines around the rows of a grid and of a table below it."""
+_AROUND = 5  # the lines around the rows of a grid and of a table below it
 
 
 def _first(report: PatternReport, max_width: int, lines: int) -> list[doc.Group]:

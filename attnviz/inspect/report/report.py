@@ -29,8 +29,7 @@ from attnviz.progress import UNWATCHED, Watch
 from attnviz.records import HeadsRecord, ModelInfo, Provenance
 from attnviz.texts import Texts
 
-_LOSSES = 2**23
-"""The most losses, of one token without one head each, that are kept."""
+_LOSSES = 2**23  # the most losses, of one token without one head each, that are kept
 
 
 @dataclass(frozen=True, repr=False)

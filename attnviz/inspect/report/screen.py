@@ -27,14 +27,11 @@ from attnviz.measures.registry import label_named
 from attnviz.records import SINKS
 
 _LEAD, _GAP = 8, 3
-_TABLE = 66
-"""The columns of the ranking and of the table of labels."""
-
+_TABLE = 66  # the columns of the ranking and of the table of labels
 _LEAST_ROWS, _AROUND = 2, 2
 """The least rows of a table, and the lines around the rows of a grid or table."""
 
-_MAP_LINES = 3
-"""The lines around the rows of the small maps."""
+_MAP_LINES = 3  # the lines around the rows of the small maps
 
 
 def document(report: ModelReport) -> doc.Document:
