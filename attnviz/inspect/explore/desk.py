@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from rich.segment import Segment
 from textual.app import ComposeResult
@@ -49,14 +49,15 @@ class KeyBinding(NamedTuple):
     """One key of explore: its names, its action, and its description.
 
     keys: the names that textual has for it, with commas between. shown: the name that is drawn.
-    action: the call of a method of ``Actions``, or of the app. said: its line on the sheet of keys,
-        which several keys may share. group: its heading there. hint: a word for the line of keys.
+    action: the call of a method of ``Actions``, or of the app. meaning: its line on the sheet of
+        keys, which several keys may share. group: its heading there. hint: a word for the line of
+        keys.
     """
 
     keys: str
     shown: str
     action: str
-    said: str
+    meaning: str
     group: str
     hint: str = ""
 
@@ -187,23 +188,19 @@ class KeysPane(Pane):
         self.redraw()
 
     def lines(self, columns: int, rows: int) -> Sequence[Line]:
-        theme = self.look
-        if self.asked is not None:
-            question = theme.spell(cut(self.asked.question, columns * 3 // 4))
-            return [
-                [Segment(question, BOLD), *self.asked.field.line(columns - width(question), theme)]
-            ]
+        theme, asked = self.look, self.asked
+        if asked is not None:
+            question = theme.spell(cut(asked.question, columns * 3 // 4))
+            return [[Segment(question, BOLD), *asked.field.line(columns - width(question), theme)]]
         if self.note:
             return [one_line([(self.note, "strong")], theme, columns)]
-        line: Line = []
-        used = 0
-        for key, said in _HINTS if self.view.written is None else _WRITING:
-            taken = width(key) + 1 + width(said) + (2 if line else 0)
-            if used + taken > columns:
-                continue
-            line += [Segment("  ")] if line else []
-            line += [Segment(theme.spell(key), theme.tone(True)), Segment(f" {said}", DIM)]
-            used += taken
+        line, used = list[Segment](), 0
+        for key, hint in _HINTS if self.view.written is None else _WRITING:
+            taken = width(key) + 1 + width(hint) + (2 if line else 0)
+            if used + taken <= columns:
+                line += [Segment("  ")] if line else []
+                line += [Segment(theme.spell(key), theme.tone(True)), Segment(f" {hint}", DIM)]
+                used += taken
         return [line]
 
 
@@ -215,23 +212,21 @@ class Help(ModalScreen[None]):
         self._look = theme
 
     def compose(self) -> ComposeResult:
-        groups = [self._group(group) for group in dict.fromkeys(key.group for key in KEYS)]
+        look, groups = self._look, list[Block]()
+        for group in dict.fromkeys(key.group for key in KEYS):
+            rows: dict[str, list[str]] = {}
+            for key in KEYS:
+                if key.group == group:
+                    rows.setdefault(key.meaning, []).append(key.shown)
+            lines: list[Line] = [[Segment(group, BOLD)]]
+            for meaning, shown in rows.items():
+                name = look.spell(" ".join(shown)).ljust(8)
+                lines.append([Segment(f"{name} ", look.accent()), Segment(look.spell(meaning))])
+            groups.append(Block(tuple(lines), widest(lines)))
         sheet = beside([stack(groups[:3]), stack(groups[3:])], 3)
         if sheet.width > self.app.size.width - 6:
             sheet = stack(groups)
         yield Vertical(Lines("help", sheet.lines), id="sheet")
-
-    def _group(self, group: str) -> Block:
-        rows: dict[str, list[str]] = {}
-        for key in KEYS:
-            if key.group == group:
-                rows.setdefault(key.said, []).append(key.shown)
-        look = self._look
-        lines: list[Line] = [[Segment(group, BOLD)]]
-        for said, shown in rows.items():
-            name = look.spell(" ".join(shown)).ljust(8)
-            lines.append([Segment(f"{name} ", look.accent()), Segment(look.spell(said))])
-        return Block(tuple(lines), widest(lines))
 
     def on_click(self) -> None:
         self.dismiss()
@@ -271,11 +266,12 @@ def second_side(
 
 
 @dataclass(eq=False)
-class Desk:
-    """The screen state of explore with its changes; runs the models when new results are needed.
+class Actions:
+    """The screen state of explore, with a method for each action of ``KEYS`` not the app's own.
 
-    map, line: the panes of the map and of questions.
-    going: set unless the generation of a text is paused.
+    map, line: the panes of the map and of questions. going: set unless a generation is paused.
+    tokens: how many tokens are generated at a time. pace: the least seconds from one generated
+        token to the next, so that a person can follow.
     """
 
     source: SideSource
@@ -286,10 +282,9 @@ class Desk:
     map: MapPane
     line: KeysPane
     going: threading.Event = field(default_factory=threading.Event)
-
-    def say(self, note: str) -> None:
-        """Show a note until the next key is pressed."""
-        self.app.say(note)
+    tokens: ClassVar[int] = 40
+    pace: ClassVar[float] = 0.08
+    _searched: str = ""
 
     def show(self, **changed: Any) -> None:
         """Replace fields of the screen state, and draw it."""
@@ -306,7 +301,7 @@ class Desk:
         if removed and view.written is not None:
             self.app.drop("write")
             view = replace(view, written=None)
-            self.say("what was written with other heads is gone: g writes again")
+            self.app.say("what was written with other heads is gone: g writes again")
         self.put(view if view.written is not None else view.fitted(view.removed))
         if removed:
             self.read(view.frame.text)
@@ -314,7 +309,7 @@ class Desk:
     def live(self, cannot: str) -> bool:
         """Return whether there is a model that can run; if not, show a note that says so."""
         if not self.source.session.live:
-            self.say(f"what was saved {cannot}: explore the model itself")
+            self.app.say(f"what was saved {cannot}: explore the model itself")
         return self.source.session.live
 
     def leave_written(self) -> None:
@@ -331,7 +326,7 @@ class Desk:
             self.leave_written()
         elif name == "frame":  # what is seen is still the frame before
             self.put(self.view.fitted())
-        self.say(str(error).replace(repr(self.source.session.info.name), "this model"))
+        self.app.say(str(error).replace(repr(self.source.session.info.name), "this model"))
 
     def read(self, text: str) -> None:
         """Run the model on a text with the view's heads ablated, and show the result.
@@ -360,18 +355,6 @@ class Desk:
             self.put(after.fitted())
 
         self.app.later("frame", work, then)
-
-
-class Actions(Desk):
-    """The desk with a method for each action of ``KEYS`` that is not the app's own.
-
-    tokens: how many tokens are generated at a time.
-    pace: the least seconds from one generated token to the next, so that a person can follow.
-    """
-
-    tokens = 40
-    pace = 0.08
-    _searched = ""
 
     # Move ------------------------------------------------------------------------------------
 
@@ -411,13 +394,13 @@ class Actions(Desk):
 
         def typing(typed: str) -> None:
             view = self.view.at(start.query, start.key)
-            self.see(view.found(typed) if typed else view)
+            self.see(view.search(typed) if typed else view)
 
         def answered(typed: str) -> None:
             if not typed and self._searched:
                 typing(self._searched)
             if typed and not places_of(self.view.record.queries, typed):
-                self.say(f"no token has “{visible(typed)}” in it")
+                self.app.say(f"no token has “{visible(typed)}” in it")
             self._searched = typed or self._searched
 
         self.line.ask(AskedLine("/", Field(), answered, typing, lambda: typing("")))
@@ -437,17 +420,17 @@ class Actions(Desk):
     def side(self) -> None:
         view = self.view
         if view.against is None:
-            self.say("one side only: ablate a head, or start with --with TEXT|MODEL")
+            self.app.say("one side only: ablate a head, or start with --with TEXT|MODEL")
         elif not self._writes():
             step = 1 if view.comparable or view.side == "a" else 2
             side = SIDES[(SIDES.index(view.side) + step) % len(SIDES)]
-            self.say(view.unlike if step == 2 else "")
+            self.app.say(view.unlike if step == 2 else "")
             self.put(replace(view, side=side).fitted())
 
     def _writes(self) -> bool:
         """Return True if a generated text is shown; then show a note that it has one mode only."""
         if writes := self.view.written is not None:
-            self.say("a text that is written has one side, weights as they are: Esc leaves it")
+            self.app.say("a text that is written has one side, weights as they are: Esc leaves it")
         return writes
 
     # Ablate ----------------------------------------------------------------------------------
@@ -505,7 +488,7 @@ class Actions(Desk):
         """Stop measuring the ablations, or leave the generated text (the key Esc)."""
         if self.app.drop("scan"):
             self.show(scanned=None)
-            self.say("the scan was stopped; i starts it again")
+            self.app.say("the scan was stopped; i starts it again")
         else:
             self.leave_written()
 
@@ -522,6 +505,11 @@ class Actions(Desk):
         self.app.drop("mode")
         self.put(replace(self.view, mode="raw", side="a", written=Written(sampling)).fitted())
 
+        def stepped(step: Step) -> None:
+            if (written := self.view.written) is not None:
+                at = written.at + (written.at == len(written.steps))
+                self._change(replace(written, steps=(*written.steps, step), at=at))
+
         def work(waiting: Waiting) -> None:
             began = time.monotonic()
             for step in self.source.session.generation(text, sampling, removed):
@@ -530,11 +518,6 @@ class Actions(Desk):
                     pass
                 waiting.tell(partial(stepped, step))
                 began = time.monotonic()
-
-        def stepped(step: Step) -> None:
-            if (written := self.view.written) is not None:
-                at = written.at + (written.at == len(written.steps))
-                self._change(replace(written, steps=(*written.steps, step), at=at))
 
         def then(_: None) -> None:
             if self.view.written is not None:
@@ -574,17 +557,16 @@ class Actions(Desk):
             self.app.later(
                 "save",
                 lambda _: save_view(path, view, look, columns),
-                lambda _: self.say(f"saved {visible(str(path))}"),
+                lambda _: self.app.say(f"saved {visible(str(path))}"),
             )
 
         def answered(typed: str) -> None:
             path = Path(os.path.expanduser(typed.strip()))
             if typed.strip() and os.path.exists(path):
                 question = f"{visible(path.name)} already exists: replace it? y, or Esc "
-                yes = AskedLine(
-                    question, Field(), lambda said: write(path) if said == "y" else None
+                self.line.ask(
+                    AskedLine(question, Field(), lambda yes: write(path) if yes == "y" else None)
                 )
-                self.line.ask(yes)
             elif typed.strip():
                 write(path)
 
@@ -598,4 +580,4 @@ class Actions(Desk):
         line = command_line(self.view, source.options, file)
         self.app.copy_to_clipboard(line)
         whole = f" with the whole text, {len(shown.text):,} characters"
-        self.say(f"copied{whole * (file is None and len(shown.text) > _LONG)}: {line}")
+        self.app.say(f"copied{whole * (file is None and len(shown.text) > _LONG)}: {line}")

@@ -31,7 +31,6 @@ from attnviz.draw.palette import STEPS
 from attnviz.draw.terminal import part_block
 from attnviz.draw.theme import Theme
 from attnviz.inspect.explore import screen
-from attnviz.inspect.explore.screen import heads_of, labelled
 from attnviz.inspect.explore.session import Frame
 from attnviz.inspect.explore.view import SIDES, View
 from attnviz.inspect.heads.links import Link, links_table, strongest_links
@@ -155,13 +154,13 @@ class Lines(Widget):
 def _same_end(old: Strip, new: Strip) -> int:
     """Return how many characters at the ends of two equally long lines look alike."""
     same = 0
-    for one, other in zip(reversed([*old]), reversed([*new]), strict=False):
-        if one.style != other.style:
+    for before, after in zip(reversed([*old]), reversed([*new]), strict=False):
+        if before.style != after.style:
             break
-        if one.text != other.text:
-            blank = [len(each.text) - len(each.text.rstrip(" ")) for each in (one, other)]
-            return same + min(blank)
-        same += one.cell_length
+        if before.text != after.text:
+            texts = before.text, after.text
+            return same + min(len(text) - len(text.rstrip(" ")) for text in texts)
+        same += before.cell_length
     return same
 
 
@@ -191,7 +190,7 @@ class GridPane(Pane, can_focus=True):
     _drawn: GridPicture | None = None
 
     def lines(self, columns: int, rows: int) -> Sequence[Line]:
-        view, theme, heads = self.view, self.look, heads_of(self.view)
+        view, theme, heads = self.view, self.look, screen.heads_of(self.view)
         size = heads.thumbnail(view.shown, theme, rows, columns)
         if size is not None and view.written is None:
             self._drawn = heads.small_maps(view.shown, theme, size, self.has_focus)
@@ -206,8 +205,8 @@ class GridPane(Pane, can_focus=True):
         return drawn
 
     def clicked(self, column: int, line: int) -> str:
-        drawn = self._drawn
-        head = None if drawn is None else heads_of(self.view).head_at(drawn, column, line)
+        drawn, heads = self._drawn, screen.heads_of(self.view)
+        head = None if drawn is None else heads.head_at(drawn, column, line)
         return "" if head is None else f"choose{head}"
 
 
@@ -221,17 +220,15 @@ def grid_columns(view: View, theme: Theme, columns: int, lines: int) -> int:
     wanted = 2 * keys + _LABELS
     if keys > lines - 2:  # it is not seen whole at this size anyway
         wanted = min(keys + 2 * _LABELS, columns // 2)
-    heads = labelled(view)
-    forms = heads.part.widths()
+    heads = screen.labelled(view)
     small = heads.thumbnail(view.shown, theme, lines, columns)
-    if small is not None:
-        forms = (heads.wide(small), *forms)
+    forms = (*([] if small is None else [heads.wide(small)]), *heads.part.widths())
     most = min(columns - BETWEEN - wanted, columns * 11 // 20)
     form = next((form for form in forms if form <= most), min(forms[-1], columns // 2))
     if small is not None or view.written is not None or most <= form:
         return form
     listed = links_lines(view, theme, most, MOST_LIST)
-    return max(form, *(sum(segment.cell_length for segment in line) for line in listed), 0)
+    return max(form, *map(Segment.get_line_length, listed), 0)
 
 
 def links_lines(view: View, theme: Theme, columns: int, rows: int) -> Sequence[Line]:
@@ -399,7 +396,7 @@ class MapPane(Pane, can_focus=True):
         """Return a map with strongest links and effects at its right, if the grid has none."""
         view, rows = self.view, len(drawn) - 4
         grid = self.app.query_one("#grid").size.width
-        small = heads_of(view).thumbnail(view.shown, self.look, len(drawn), grid)
+        small = screen.heads_of(view).thumbnail(view.shown, self.look, len(drawn), grid)
         if view.written is not None or small is None:
             return drawn
         lists = [*links_lines(view, self.look, left, min(rows, MOST_LIST))]

@@ -97,23 +97,19 @@ def _answer(view: View) -> list[str]:
         done = f"token {text.at} of {len(text.steps)}"
         chosen = warm if sampling.temperature else "greedy"
         return [f"Generating{without}, {state}: {done}, {chosen}"]
+    frame, whole, effects = view.frame, view.whole, view.effects
     if view.removed:
-        return _of_removed(view)
+        change = ""
+        if frame.loss is not None and whole.loss is not None:
+            change = f": loss {whole.loss:.3f} → {frame.loss:.3f} "
+            change += f"({frame.loss - whole.loss:+.3f} nats/token)"
+        elif effects is not None and len(view.removed) == 1:
+            (head,) = view.removed
+            change = f": {effect_words(effects, head)}" if head in effects.values else ""
+        return [f"Without {removed_names(view)}{change}", *_next_tokens(whole, frame)]
     if view.other is not None:
         return _of_two(view, view.other)
     return _of_heads(view.shown).removesuffix(".").split(". ")
-
-
-def _of_removed(view: View) -> list[str]:
-    frame, whole, effects = view.frame, view.whole, view.effects
-    said = f"Without {removed_names(view)}"
-    if frame.loss is not None and whole.loss is not None:
-        change = frame.loss - whole.loss
-        said += f": loss {whole.loss:.3f} → {frame.loss:.3f} ({change:+.3f} nats/token)"
-    elif effects is not None and len(view.removed) == 1:
-        (head,) = view.removed
-        said += f": {effect_words(effects, head)}" if head in effects.values else ""
-    return [said, *_next_tokens(whole, frame)]
 
 
 def _next_tokens(before: Frame, after: Frame) -> list[str]:
@@ -137,22 +133,21 @@ def _of_heads(frame: Frame) -> str:
 def _of_two(view: View, other: Frame) -> list[str]:
     """Return the finding on two sides: the head that moved most, the next token, both losses."""
     frames = view.frame, other
-    said = [f"N{view.unlike[1:]}"] if view.unlike else []
-    moved = moved_attention(*frames)
-    if moved:
+    sentences = [f"N{view.unlike[1:]}"] if view.unlike else []
+    if moved := moved_attention(*frames):
         most = max(moved, key=lambda head: moved[head])
         mean = sum(moved.values()) / len(moved)
-        said.append(
+        sentences.append(
             f"{view.name(most)} moved most: {share(moved[most])} of its attention "
             f"(mean of {len(moved)} heads {share(mean)})"
         )
-    said += _next_tokens(*frames)
+    sentences += _next_tokens(*frames)
     losses = [frame.loss for frame in frames if frame.loss is not None]
     if len(losses) == 2:
         models = [model_name(frame.report.record.model) for frame in frames]
         between = f" ({' → '.join(models)})" if two_models(*frames) else ""
-        said.append(f"Loss {losses[0]:.3f} → {losses[1]:.3f} nats/token{between}")
-    return said or ["Two texts of equal length, compared by position"]
+        sentences.append(f"Loss {losses[0]:.3f} → {losses[1]:.3f} nats/token{between}")
+    return sentences or ["Two texts of equal length, compared by position"]
 
 
 def likely_words(likely: Likely) -> str:
@@ -182,9 +177,8 @@ def head_line(view: View, theme: Theme, max_width: int, strong: bool) -> Line:
     words = _states(view)
     of_prompt = "" if view.step is None else " (prompt)"
     words.append((scored(label.said, label.score) + of_prompt, False))
-    words += [(said, "faint") for said in label_words(label)[1:]]
     source = label_source([label], "{source}, {date}")
-    words += [(source, "faint")] if source else []
+    words += [(word, "faint") for word in (*label_words(label)[1:], source) if word]
     name = Segment(f" {view.name(view.head)} ", theme.accent(ground=True) if strong else BOLD)
     return [name, Segment(" "), *one_line(words, theme, max_width - width(name.text) - 1)]
 
@@ -212,20 +206,18 @@ def score_line(view: View, theme: Theme, max_width: int) -> Line:
     """Return the line with the head's pattern scores, and the effect of its removal if known."""
     report = view.shown.report
     words: list[tuple[str, Tone | bool]] = []
+    if view.step is not None:
+        words.append(("of the prompt", "faint"))
     if view.effects is not None and view.head in view.effects.values:
         words.append((f"ablated: {effect_words(view.effects, view.head)}", True))
     elif view.scanned is not None:
         words.append((f"ablating every head {view.scanned:.0%}, Esc stops", "faint"))
-    sink = report.sinks.get(view.head)
-    if sink is not None:
+    if (sink := report.sinks.get(view.head)) is not None:
         words.append((f"sink weight {share(sink)}", "faint"))
-    known = {
-        name: value for name, value in report.scores(*view.head).scores.items() if value is not None
-    }
+    scores = report.scores(*view.head).scores.items()
+    known = {name: score for name, score in scores if score is not None}
     if "entropy" in known:
         words.append((f"entropy {known['entropy']:.2f} nats", "faint"))
-    if view.step is not None:
-        words[:0] = [("of the prompt", "faint")]
     ranked = sorted(
         (name for name in known if MEASURES[name].family != "statistic" and name != "first"),
         key=lambda name: -known[name],
@@ -238,15 +230,13 @@ def word_lines(view: View, theme: Theme, max_width: int, rows: int) -> list[Line
     """Return at most ``rows`` lines on the cursor's cell, row and column, and the next tokens."""
     if view.step is not None:
         return _written_lines(view, view.step, theme, max_width)[:rows]
-    queries, keys = view.names(theme.encoding)
-    weights = view.weights
-    query, key = view.query, view.key
-    arrow = " -> " if theme.ascii else " → "
-    value = float(weights[query, key])
-    signed = view.limit > 0
-    number = "not yet" if np.isnan(value) else f"{value:+.3f}" if signed else f"{value:.3f}"
+    (queries, keys), weights = view.names(theme.encoding), view.weights
+    query, key, signed = view.query, view.key, view.limit > 0
+    weight = float(weights[query, key])
+    number = "not yet" if np.isnan(weight) else f"{weight:+.3f}" if signed else f"{weight:.3f}"
     if view.record.causal and key > query:
         number = "later, hidden"
+    arrow = " -> " if theme.ascii else " → "
     cell = [
         Segment(f"{queries[query]}{arrow}{keys[key]}", theme.accent()),
         Segment(f"  {number}", BOLD),
@@ -254,16 +244,16 @@ def word_lines(view: View, theme: Theme, max_width: int, rows: int) -> list[Line
     ]
     if regions := view.record.keys.regions:
         cell += _regions(view, regions, theme, max_width - Segment.get_line_length(cell))
-    lead = max(width(f"from {queries[query]}"), width(f"to {keys[key]}"), width("next token")) + 2
-    lead = min(lead, max_width // 2)
+    titles = f"from {queries[query]}", f"to {keys[key]}"
+    lead = min(max(map(width, (*titles, "next token"))) + 2, max_width // 2)
     ranked = partial(_ranked, lead=lead, theme=theme, max_width=max_width, signed=signed)
     lines = [
         cell,
-        ranked(f"from {queries[query]}", weights=weights[query], names=keys),
-        ranked(f"to {keys[key]}", weights=weights[:, key], names=queries),
+        ranked(titles[0], weights=weights[query], names=keys),
+        ranked(titles[1], weights=weights[:, key], names=queries),
     ]
     if likely := view.shown.likely:
-        words = [(likely_words(each), False) for each in likely]
+        words = [(likely_words(token), False) for token in likely]
         lines.append([_lead("next token", lead, theme), *one_line(words, theme, max_width - lead)])
     return lines[:rows]
 
@@ -297,10 +287,9 @@ def _written_lines(view: View, step: Step, theme: Theme, max_width: int) -> list
             drawn[-1][-1] = Segment(pieces[-1].label, BOLD)
         if not theme.colour:
             drawn.append([Segment(marks_line(pieces, shown, theme))])
-    lead = width("next token") + 2
-    chosen = Likely(step.text, step.id, step.probability)
-    words: list[tuple[str, Tone | bool]] = [(likely_words(chosen), True)]
-    words += [(likely_words(each), False) for each in step.likely if each.id != step.id]
+    lead, chosen = width("next token") + 2, Likely(step.text, step.id, step.probability)
+    others = (token for token in step.likely if token.id != step.id)
+    words = [(likely_words(token), token is chosen) for token in (chosen, *others)]
     return [
         *drawn,
         _ranked(f"from {queries[step.place]}", lead, row, keys, theme, max_width),
@@ -325,14 +314,12 @@ def _ranked(
     sizes = np.abs(np.nan_to_num(weights))
     order = np.argsort(-sizes, kind="stable")[:_MOST_TOLD].tolist()
     words: list[tuple[str, Tone | bool]] = [
-        (f"{names[place]} {_weight(float(weights[place]), signed)}", not rank)
-        for rank, place in enumerate(order)
-        if sizes[place] >= (_LEAST_TOLD if rank else ROUNDED)
+        (f"{names[at]} {_weight(float(weights[at]), signed)}", not rank)
+        for rank, at in enumerate(order)
+        if sizes[at] >= (_LEAST_TOLD if rank else ROUNDED)
     ]
-    return [
-        _lead(title, lead, theme),
-        *one_line(words or [("nothing", "faint")], theme, max_width - lead),
-    ]
+    shown = one_line(words or [("nothing", "faint")], theme, max_width - lead)
+    return [_lead(title, lead, theme), *shown]
 
 
 def _weight(value: float, signed: bool) -> str:
@@ -344,19 +331,18 @@ def effect_lines(view: View, theme: Theme, max_width: int, rows: int) -> list[Li
     effects, name = view.effects, view.name
     if effects is None:
         return []
-    scale = NumberScale.over(effects.values.values())
-    heads = effects.ranking()[:rows]
+    scale, heads = NumberScale.over(effects.values.values()), effects.ranking()[:rows]
     values = [effects.values[head] for head in heads]
-    texts = [("", list(map(scale.text, values)))]
     by_loss = effects.metric == "loss_delta"
     title = "loss without it" if by_loss else "change without it"
     unit = "nats/token" if by_loss else "output MSE"
+    texts = [("", list(map(scale.text, values)))]
     table = ranked_table(title, list(map(name, heads)), values, scale, texts)
     table = table._replace(title=[(title, True), (unit + scale.times, False)])
     lines = list(part_block(table, theme, max_width).lines[:rows])
-    for place, line in enumerate(lines):
+    for at, line in enumerate(lines):
         if line and line[0].text.strip() == name(view.head):
-            lines[place] = [Segment(line[0].text, theme.accent()), *line[1:]]
+            lines[at] = [Segment(line[0].text, theme.accent()), *line[1:]]
     return lines
 
 
@@ -379,11 +365,11 @@ class Heads(NamedTuple):
 
         Where two heads share one character, it is the one that is not chosen yet.
         """
-        place = picture.cell_at(column, line)
-        if place is None:
+        cell = picture.cell_at(column, line)
+        if cell is None:
             return None
-        row, number = place
-        if picture.shared == 2 and place == self.part.cursor and row + 1 < len(self.layers):
+        row, number = cell
+        if picture.shared == 2 and cell == self.part.cursor and row + 1 < len(self.layers):
             row += 1
         return self.layers[row], self.numbers[number]
 
@@ -401,14 +387,11 @@ class Heads(NamedTuple):
 
     def small_maps(self, frame: Frame, theme: Theme, size: Thumbnail, focused: bool) -> GridPicture:
         """Return a grid of small maps, each under the name and the cell of its head."""
-        maps = _small_maps(frame, theme, size)
-        places = {
-            (row, column): maps[layer, head]
-            for row, layer in enumerate(self.layers)
-            for column, head in enumerate(self.numbers)
-            if (layer, head) in maps
+        cells = {
+            (self.layers.index(layer), self.numbers.index(head)): drawn
+            for (layer, head), drawn in _small_maps(frame, theme, size).items()
         }
-        return draw_small_maps(self.part, places, size, theme, focused)
+        return draw_small_maps(self.part, cells, size, theme, focused)
 
 
 class Thumbnail(NamedTuple):
@@ -425,7 +408,10 @@ class Thumbnail(NamedTuple):
 @lru_cache(maxsize=2)
 def _small_maps(frame: Frame, theme: Theme, size: Thumbnail) -> Mapping[Head, Block]:
     record = frame.report.record
-    return {place[:2]: small_map(place[2], *size, record.causal, theme) for place in record}
+    return {
+        (layer, head): small_map(weights, *size, record.causal, theme)
+        for layer, head, weights in record
+    }
 
 
 def heads_of(view: View) -> Heads:
@@ -489,14 +475,12 @@ def _labels(frame: Frame) -> Mapping[Head, GridCell]:
 
 def _sources(view: View, step: Step) -> dict[Head, GridCell]:
     """Return for each head the token with its largest weight in a step, sinks excluded."""
-    labels = token_labels(view.record.keys)
-    cells = {}
+    labels, cells = token_labels(view.record.keys), {}
     for layer, rows in step.rows.items():
         for head, row in enumerate(rows):
             left = view.without_sink(row)
-            place = int(left.argmax())
-            weight = float(left[place])
-            name = fit(labels[place], min(width(labels[place]), 8))
+            key = int(left.argmax())
+            weight, name = float(left[key]), fit(labels[key], min(width(labels[key]), 8))
             tint = Tint(int(weight_steps(np.array(weight)))) if weight >= 0.05 else None
             cells[layer, head] = GridCell((f"{name} {share(weight)}", name, ""), tint, weight)
     return cells

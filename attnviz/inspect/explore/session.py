@@ -148,8 +148,8 @@ def unlike(frame: Frame, other: Frame, head: Head) -> str:
 
 def two_models(frame: Frame, other: Frame) -> bool:
     """Return whether two results come from different models."""
-    one, two = (replace(side.report.record.model, notes=()) for side in (frame, other))
-    return one != two
+    first, second = (replace(side.report.record.model, notes=()) for side in (frame, other))
+    return first != second
 
 
 def same_tokens(frame: Frame, other: Frame) -> bool:
@@ -228,15 +228,15 @@ class LiveSession:
         if attention_kind(self.model, choice, across=True) in ("self", "encoder"):
             count = len(encoded(self.model, text, choice.truncate, choice.encode))
             needed = 4 * info.layers * info.heads * count**2
-            what = f"explore holds every map, which takes over {count:,} tokens"
+            holds = f"explore holds every map, which takes over {count:,} tokens"
             advice = (
                 "shorten the text, or see it with attnviz heads, which shows long texts in pooled "
                 "maps and parts of them with --queries 0-50 --keys 0-200"
             )
             if needed > _LARGEST:
                 most = byte_text(_LARGEST)
-                raise UsageError(f"{what} {byte_text(needed)}, at most {most} are held: {advice}")
-            require_room(what, _COPIES * needed, advice)
+                raise UsageError(f"{holds} {byte_text(needed)}, at most {most} are held: {advice}")
+            require_room(holds, _COPIES * needed, advice)
         return asked(self.model, text, choice)
 
     def effects(self, text: str, advance: Callable[[float], None]) -> Effects:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import shlex
 import unicodedata
+from bisect import bisect
 from collections.abc import Sequence, Sized
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -219,17 +221,17 @@ class View:
         query, key = _within(query, self.record.queries), _within(key, self.record.keys)
         return replace(self, query=query, key=key)
 
-    def found(self, typed: str) -> View:
+    def search(self, typed: str) -> View:
         """Return the view at the next token that begins the typed text, cyclically.
 
         The cursor's key moves to this token too, except in cross attention. The view is unchanged
         if the text occurs nowhere.
         """
-        places = places_of(self.record.queries, typed)
-        if not places:
+        tokens = places_of(self.record.queries, typed)
+        if not tokens:
             return self
-        place = next((at for at in places if at > self.query), places[0])
-        return self.at(place, self.key if self.record.kind == "cross" else place)
+        query = next((at for at in tokens if at > self.query), tokens[0])
+        return self.at(query, self.key if self.record.kind == "cross" else query)
 
     def with_head(self, head: Head) -> View:
         """Return the view with another head; unchanged if there is no such head."""
@@ -240,8 +242,8 @@ class View:
 
         heads: the list; if the shown head is not in it, its first head is shown.
         """
-        place = heads.index(self.head) + step if self.head in heads else 0
-        return self.with_head(heads[_within(place, heads)]) if heads else self
+        at = heads.index(self.head) + step if self.head in heads else 0
+        return self.with_head(heads[_within(at, heads)]) if heads else self
 
     def next_in_layer(self, step: int) -> View:
         """Return the view ``step`` heads further in the same layer; not beyond its ends."""
@@ -256,8 +258,8 @@ class View:
         return self.with_head(max((h for h in within if h[1] <= self.head[1]), default=within[0]))
 
 
-def _within(place: int, among: Sized) -> int:
-    return min(max(place, 0), max(len(among) - 1, 0))
+def _within(index: int, among: Sized) -> int:
+    return min(max(index, 0), max(len(among) - 1, 0))
 
 
 def places_of(tokens: Tokens, typed: str) -> tuple[int, ...]:
@@ -268,15 +270,13 @@ def places_of(tokens: Tokens, typed: str) -> tuple[int, ...]:
     wanted = typed.casefold()
     if not wanted.strip():
         return ()
-    starts, folded = [], ""
-    for text in tokens.texts:
-        starts.append(len(folded))
-        folded += text.casefold()
-    places, at = [], folded.find(wanted)
+    texts = [text.casefold() for text in tokens.texts]
+    ends, folded = [*accumulate(map(len, texts))], "".join(texts)
+    indices, at = [], folded.find(wanted)
     while at >= 0:
-        places.append(max(place for place, start in enumerate(starts) if start <= at))
+        indices.append(bisect(ends, at))
         at = folded.find(wanted, at + 1)
-    return tuple(dict.fromkeys(places)) or tuple(span.start for span in word_spans(tokens, typed))
+    return tuple(dict.fromkeys(indices)) or tuple(span.start for span in word_spans(tokens, typed))
 
 
 def _axes(record: AttentionRecord, encoding: str) -> Axes:
@@ -288,8 +288,8 @@ def _axes(record: AttentionRecord, encoding: str) -> Axes:
 
 
 def _names(record: AttentionRecord, encoding: str) -> tuple[list[str], list[str]]:
-    both = link_names(replace(record, layers=()), LONGEST)
-    queries, keys = ([visible(name, encoding) for name in names] for names in both)
+    axes = link_names(record, LONGEST)
+    queries, keys = ([visible(name, encoding) for name in names] for names in axes)
     return queries, keys
 
 
@@ -349,15 +349,15 @@ _MODES = {"raw": "raw", "no-sink": "sinkless", "value-weighted": "value"}
 
 def explored_document(view: View) -> doc.Document:
     """Return the documents of all sides as one, with a page that opens at the view."""
-    documents = [compare_heads([frame.report]).document() for frame, _ in _sides(view)]
-    names, page = [name for _, name in _sides(view)], _page(view)
-    groups = [group for each in documents for group in each.groups]
+    sides, page = _sides(view), _page(view)
+    documents = [frame.alone.document() for frame, _ in sides]
+    groups = [group for document in documents for group in document.groups]
     whole = documents[0]._replace(groups=groups, page=lambda: page)
-    if len(names) == 1:
+    if len(sides) == 1:
         return whole
-    changed = [f"{page.captures[2].heads[each.head].name}: {each.says}" for each in page.look[:1]]
-    finding = "; largest change in ".join([" next to ".join(names), *changed])
-    return whole._replace(finding=f"{finding}.")
+    changed = [f"{page.captures[2].heads[cell.head].name}: {cell.says}" for cell in page.look[:1]]
+    names = " next to ".join(name for _, name in sides)
+    return whole._replace(finding="; largest change in ".join([names, *changed]) + ".")
 
 
 def _page(view: View) -> Page:
@@ -377,7 +377,7 @@ def _page(view: View) -> Page:
         between = "B − A" if view.other is not None else WITHOUT_WITH
         captures = [*with_difference(captures[0], captures[1], between)]
         known.append(LARGEST_CHANGE)
-    at = {"a": 0, "b": 1, "difference": 2}[view.side]
+    at = SIDES.index(view.side)
     if len(captures) > 1 and view.other is None and view.side != "difference":
         at = 1 - at  # the whole model stands first
     link = f"{view.shown.report.name(*view.head)}&capture={at}&q={view.query}&k={view.key}"
@@ -389,21 +389,20 @@ def _page(view: View) -> Page:
 def _sides(view: View) -> list[tuple[Frame, str]]:
     """Return each side and its name; the whole model stands before the one without heads."""
     frame, against = view.frame, view.against
+
+    def without(frame: Frame) -> str:
+        return f"without {', '.join(frame.report.name(*head) for head in sorted(frame.removed))}"
+
     if against is None:
         return [(frame, "")]
     if view.other is None:
-        return [(against, "every head"), (frame, _without(frame))]
-    models = two_models(frame, against)
-    sides = []
-    for letter, each in (("A", frame), ("B", against)):
-        name = model_name(each.report.record.model) if models else each.text
-        without = f", {_without(each)}" if each.removed else ""
-        sides.append((each, f"{letter} {cut(visible(name), _LONGEST)}{without}"))
+        return [(against, "every head"), (frame, without(frame))]
+    models, sides = two_models(frame, against), []
+    for letter, side in (("A", frame), ("B", against)):
+        name = model_name(side.report.record.model) if models else side.text
+        removed = f", {without(side)}" if side.removed else ""
+        sides.append((side, f"{letter} {cut(visible(name), _LONGEST)}{removed}"))
     return sides
-
-
-def _without(frame: Frame) -> str:
-    return f"without {', '.join(frame.report.name(*head) for head in sorted(frame.removed))}"
 
 
 ENDINGS = (*EVERY.split(), ".npz")
@@ -462,7 +461,7 @@ def _run_of(view: View, written: Written) -> WrittenRun:
         text=view.frame.text,
         source=None,
         begun=report.record.queries,
-        prompt=known if all(np.isfinite(each.weights).all() for each in known) else (),
+        prompt=known if all(np.isfinite(layer.weights).all() for layer in known) else (),
         sampling=sampling,
         removed=tuple(sorted(view.frame.removed)),
         steps=steps,

@@ -125,7 +125,7 @@ def test_find_goes_to_a_token_while_it_is_typed():
 def test_every_key_is_on_the_sheet_and_any_closes_it():
     sheet = play(explorer(), "?", size=(80, 24)).screen
     for key in KEYS:
-        assert key.said in sheet, key
+        assert key.meaning in sheet, key
         assert key.shown in sheet
     closed = play(explorer(), "?", "w")
     assert "weights as they are" not in closed.screen

@@ -104,9 +104,9 @@ def test_a_token_is_found(view):
     assert places_of(tokens, " ") == places_of(tokens, "none") == ()
     walked = [view]
     for _ in range(3):
-        walked.append(walked[-1].found("an"))
+        walked.append(walked[-1].search("an"))
     assert [step.query for step in walked] == [5, 6, 2, 4]
-    assert view.found("none") == view
+    assert view.search("none") == view
 
 
 @POSIX
