@@ -104,12 +104,10 @@ def card_groups(card: HeadCard) -> list[doc.Group]:
     """Return the groups of parts of a head's card, without the finding above them."""
     record = card.map.first.record
     maps = examples(card.map, _PAGE, max(len(record.queries) + 4, 12))
+    facts = doc.Beside(_FACTS, _GAP, 2, tight=True)
     return [
         notes_group((*card.model.notes, *card.notes), record.keys),
-        doc.Group(
-            [doc.Group(_lines(card)), doc.Group(maps)],
-            beside=doc.Beside(_FACTS, _GAP, 2, tight=True),
-        ),
+        doc.Group([doc.Group(_lines(card)), doc.Group(maps)], beside=facts),
         doc.Group(_small_tables(card, card.top), beside=doc.Beside(_TABLE, _GAP, tight=True)),
         doc.Group(_texts(card), beside=_TEXTS),
         doc.Group(_full(card), spaced=True, full=True),
@@ -182,7 +180,7 @@ def _told_label(card: HeadCard) -> HeadLabel:
 def _attends(card: HeadCard, label: HeadLabel) -> str:
     """Return what a head attends to in this text, if possible a link that its label speaks of."""
     shown, measure = card.map.first, label_named(label.name)
-    links = told(shown.record, None, {shown.heads[0].place: label})
+    links = told(shown.record, None, {card.head: label})
     if links and (links[0].why != "asked" or not label.is_known or not measure.target):
         query, key = quoted_ends(shown, links[0].link)
         copy, weight = links[0].copy, share(links[0].weight)
@@ -194,7 +192,7 @@ def _attends(card: HeadCard, label: HeadLabel) -> str:
         given = f"{share(label.on_text)} of its attention here on {measure.target}"
         only = "only " * (label.on_text < LEAST)
         return f"puts {only}{given} (uniform {share(label.base_rate)})."
-    sink = shown.sinks.get(shown.heads[0].place, 0.0)
+    sink = shown.sinks.get(card.head, 0.0)
     rest = f"; {share(sink)} of its attention is on the sink" if sink >= SINK_WEIGHT else ""
     diffuse = f"is diffuse here ({share(label.score)}; 1 = uniform)" * (label.name == "spread")
     for link in strongest_links(shown, 1):
@@ -219,11 +217,8 @@ def _labelled(card: HeadCard) -> list[str]:
         return [f"{card.name} has no label."]
     score = f"{card.name}: {label_named(pattern.label).said} {short(pattern.score)}"
     support = [words for words in _support(pattern, pattern.label) if words]
-    return [
-        f"{score} ({', '.join(support)}).",
-        f"{score} ({support[0]}, {support[-1]}).",
-        f"{score}.",
-    ]
+    few = f"{support[0]}, {support[-1]}"
+    return [f"{score} ({', '.join(support)}).", f"{score} ({few}).", f"{score}."]
 
 
 def _lost(card: HeadCard) -> list[str]:
@@ -250,7 +245,7 @@ def _matters(card: HeadCard) -> bool:
 
 
 def _quoted(hurt: Hurt) -> str:
-    return f"“{word_at(hurt.tokens, hurt.place)}”"
+    return f"“{word_at(hurt.tokens, hurt.token)}”"
 
 
 # The parts, a line each ----------------------------------------------------------------------
@@ -323,27 +318,19 @@ def _hurts(card: HeadCard) -> list[str]:
 
 
 def _writes(card: HeadCard) -> list[str]:
-    words = _written(card)
-    if card.why is None or words is None:
-        return []
-    first = card.why.first
-    source = first.source(card.key)
-    read = "" if source is None else f", from {placed(first.keys(card.key), source.place)}"
-    return [f"{words[0]} (p = {words[1]}){read}{words[2]}"]
-
-
-def _written(card: HeadCard) -> tuple[str, str, str] | None:
-    """Return strings: the head's part of the answer's logit, its probability, the control."""
+    """Return the head's part of the answer's logit, its probability, its source, its control."""
     report, effect = card.why, card.written
     if report is None or effect is None:
-        return None
-    first, logit = report.first, report.logit
+        return []
+    first, logit, source = report.first, report.logit, report.first.source(card.key)
     whole = f"{logit:.1f}" if abs(logit) >= 1 else logits(logit).removeprefix("+")
-    of_answer = first.attribution.span is not None
-    answer = f"the answer's {first.answer}" if of_answer else quoted(first.answer)
-    words = f"{logits(effect.value)} to the logit of {answer}, {whole}"
+    answer = quoted(first.answer)
+    if first.attribution.span is not None:
+        answer = f"the answer's {first.answer}"
+    p = probability(dict(first.attribution.top)[first.attribution.answer])
+    read = "" if source is None else f", from {placed(first.keys(card.key), source.place)}"
     base = "" if effect.base is None else f"; control {logits(effect.base)}"
-    return words, probability(dict(first.attribution.top)[first.attribution.answer]), base
+    return [f"{logits(effect.value)} to the logit of {answer}, {whole} (p = {p}){read}{base}"]
 
 
 def _towards(card: HeadCard, brief: bool) -> str:
@@ -367,7 +354,7 @@ def _towards(card: HeadCard, brief: bool) -> str:
 def _copies(card: HeadCard) -> list[str]:
     if card.writes is None:
         return []
-    alone = card.writes.found
+    alone = card.writes.effect
     chance = f"{alone.chance:.1%}" if alone.chance >= 0.001 else "under 0.1%"
     copied = f"{whole_percent(alone.copying)} of {alone.tokens} tokens in isolation"
     return [copied, f"chance {chance}"]
@@ -399,10 +386,7 @@ def _read_by(card: HeadCard) -> list[str]:
 def _shares(
     words: Sequence[str], clear: Sequence[Listener], every: Sequence[Listener], none: str
 ) -> list[str]:
-    """Return the words of the first clear shares and the base rate, or why there are none.
-
-    words: of each clear share. every: all shares. none: the words if none is clear.
-    """
+    """Return the words of the first clear shares and the base rate, or why there are none."""
     if words:
         base = clear[0].share.base_rate
         return [*words[:_NAMED], "" if base is None else f"others {whole_percent(base)}"]
@@ -446,20 +430,20 @@ def _small_tables(card: HeadCard, rows: int) -> list[doc.Table]:
     if card.hurts:
         table = doc.table(
             card.hurts[:rows],
-            name(lambda hurt: word_at(hurt.tokens, hurt.place)),
+            name(lambda hurt: word_at(hurt.tokens, hurt.token)),
             doc.ColumnOf("", lambda hurt: f"{hurt.change:+.2f}"),
             context(around),
         )
         tables.append(("largest Δ loss", f"nats, of {card.predictions:,} tokens", table))
     if card.writes is not None:
-        found, texts = card.writes
+        effect, texts = card.writes
         words = {token: cut(token_label(text), _LONGEST) for token, text in texts.items()}
         table = doc.table(
-            found.strongest[:rows],
+            effect.strongest[:rows],
             name(lambda pair: f"{words[pair[0]]} → {words[pair[1]]}"),
             doc.ColumnOf("", lambda pair: f"{pair[2]:+.2f}"),
         )
-        tables.append(("raises in isolation", f"logits, of {found.tokens} tokens", table))
+        tables.append(("raises in isolation", f"logits, of {effect.tokens} tokens", table))
     if card.sources:
         sources = card.sources[:rows]
         names = [f"{card.head_name(sender)} {read.into}" for sender, read in sources]
@@ -574,8 +558,8 @@ def cards_page(cards: Sequence[HeadCard], maps: HeadsRecord) -> Page:
         unit = "%" if ablation.ranked_by.percent else ablation.ranked_by.unit
         capture, measure = with_effects(capture, effects, unit)
         known.append(measure)
-    places = [(head.layer, head.head) for head in capture.heads]
-    first = [places.index(card.head) for card in cards]
+    heads = [(head.layer, head.head) for head in capture.heads]
+    first = [heads.index(card.head) for card in cards]
     order = [*dict.fromkeys([*first, *capture.order])]
     capture = replace(capture, order=order, fine=max(capture.fine, len(cards)), head=first[0])
     look = [

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import numpy as np
 
@@ -56,10 +56,6 @@ from attnviz.reading import WHOLE
 from attnviz.records import Input, Kind
 from attnviz.texts import encode_texts
 
-if TYPE_CHECKING:
-    from attnviz.corpus import TextCorpus
-
-
 Sentences = Sequence[AnnotatedSentence] | None
 """The sentences that a person annotated; None for those that ship with attnviz."""
 
@@ -72,7 +68,7 @@ def read_sentences(request: PatternsRequest, text: str | None) -> Sentences:
     """
     if request.target is not None and text is None:
         raise UsageError("--target is the decoder's text of one text: give TEXT or --file")
-    sentences = [one for path in request.probe for one in read_probe_file(path)]
+    sentences = [sentence for path in request.probe for sentence in read_probe_file(path)]
     if request.watch is not None:
         find_label(request.watch, _labels(sentences))
     return sentences if request.probe else None
@@ -152,18 +148,18 @@ def patterns(
 
 def keep_labels(model: Model, report: PatternReport) -> list[str]:
     """Store the labels of a model's heads for later use; return a note if that is not possible."""
-    place = label_file(model, report.kind)
-    if place is None or report.model.not_finite:
+    path = label_file(model, report.kind)
+    if path is None or report.model.not_finite:
         return []
     labels = {
         head.place: KnownLabel(head.label, math.nan if head.score is None else head.score)
         for head in report.heads
     }
     known = KnownLabels("patterns", labels, date.today().isoformat())
-    content = labels_json(place.stem.split("-")[0], report.kind, known, model.info)
+    content = labels_json(path.stem.split("-")[0], report.kind, known, model.info)
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(place) as stream:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(path) as stream:
             stream.write(content)
     except (OSError, AttnvizError) as error:
         why = error.strerror if isinstance(error, OSError) else error
@@ -184,10 +180,7 @@ _SCORES = tuple(SCORES_OF[OWN])
 TWIN = "random."
 """What the names of the numbers of a random baseline begin with."""
 
-
-def _twins(names: str) -> str:
-    """Return the names of the same arrays of the random baseline."""
-    return re.sub(r"(^| )(most\.)?", rf"\1\2{TWIN}", names)
+_TWINS, _TWIN = re.compile(r"(^| )(most\.)?"), rf"\1\2{TWIN}"
 
 
 _OF_HEADS = {
@@ -206,7 +199,8 @@ FORM = Form(
     lambda facts: {"pair": 2, "score": len(_SCORES), "described": len(DESCRIBED)},
     {
         "": f"short noted tokens unknown texts {TWIN}texts most.longest most.shortest",
-        **{axes: f"{names} {_twins(names)}" for axes, names in _OF_HEADS.items()},
+        # The random baseline has the same arrays.
+        **{axes: f"{names} {_TWINS.sub(_TWIN, names)}" for axes, names in _OF_HEADS.items()},
     },
 )
 """What the record of a shard may hold; see ``tallies_of``."""
@@ -237,12 +231,12 @@ def patterns_over(
     twin = None if control is None else probing.twin(control)
 
     def measured(block: TextBlock) -> Tallies:
-        texts, found = _prepared(probing, block, request.truncate)
+        texts, tallies = _prepared(probing, block, request.truncate)
         for model, prefix in ((probing, ""), (twin, TWIN)) if texts else ():
             if model is not None:
                 scores = measure(model, texts, attention, heads, reduce=request.reduce)
-                found += tallies_of(scores, prefix)
-        return found
+                tallies += tallies_of(scores, prefix)
+        return tallies
 
     run = {
         **model_identity(model),
@@ -281,18 +275,15 @@ def _prepared(
     """
     tokens = encode_texts(probing.model, block.texts, truncate, 1)
     inputs = probing.inputs_of(block.texts.texts, tokens, truncate)
-    long = [each for each in inputs if len(each.queries(probing.kind)) >= FEWEST]
-    kept = [each for each in long if not each.text.unknown]
-    lengths = [len(each.queries(probing.kind)) for each in kept]
-    noted = sum(bool(probing.notes_for([each])) for each in kept)
+    long = [text for text in inputs if len(text.queries(probing.kind)) >= FEWEST]
+    kept = [text for text in long if not text.text.unknown]
+    lengths = [len(text.queries(probing.kind)) for text in kept]
+    noted = sum(bool(probing.notes_for([text])) for text in kept)
     numbers = {"short": len(inputs) - len(long), "noted": noted, "tokens": sum(lengths)}
     numbers |= {"unknown": unread} if (unread := len(long) - len(kept)) else {}
     most = {"longest": max(lengths), "shortest": -min(lengths)} if kept else {}
-    counts = Tallies(
-        {name: np.array(number) for name, number in numbers.items()},
-        {name: np.array(number) for name, number in most.items()},
-    )
-    return [ProbeText(OWN, each) for each in kept], counts
+    sums, ends = ({name: np.array(n) for name, n in some.items()} for some in (numbers, most))
+    return [ProbeText(OWN, text) for text in kept], Tallies(sums, ends)
 
 
 def tallies_of(results: Sequence[TextScores], prefix: str = "") -> Tallies:
@@ -343,8 +334,7 @@ def report_of(record: CorpusRecord) -> PatternReport:
         notes.append(f"this shard has no text: a shard takes every N-th block of {BLOCK} texts")
         empty = scored_report(info, attention, {}, (), probes=(), notes=tuple(notes))
         return replace(empty, source=shown["source"], record=record)
-    found = _scores(sums, most["places"])
-    lost = sums["lost"].tolist()
+    heads, lost = _scores(sums, most["places"]), sums["lost"].tolist()
     drawn = {name.removeprefix(TWIN): own for name, own in sums.items() if name.startswith(TWIN)}
     left_out = (
         (int(sums["short"]), f"of fewer than {FEWEST} tokens left out"),
@@ -355,8 +345,8 @@ def report_of(record: CorpusRecord) -> PatternReport:
     report = scored_report(
         info,
         attention,
-        found,
-        {place for place, number in zip(found, lost, strict=True) if number},
+        heads,
+        {head for head, number in zip(heads, lost, strict=True) if number},
         probes=(Probe(CORPUS, texts, -int(most["shortest"]), int(most["longest"]), _SCORES),),
         notes=tuple(notes),
         control=run["control"],

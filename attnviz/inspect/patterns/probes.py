@@ -55,7 +55,9 @@ class AnnotatedSentence:
     line: int
 
 
-_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+_UNIT = re.compile(r"<0x([0-9A-Fa-f]{2})>|\S")
+"""A byte as a tokenizer spells it, or a character."""
+
 _CONTINUES = "##"
 _GAP = 64  # the most characters that one unknown token may stand for
 
@@ -71,17 +73,16 @@ def word_pieces(
     spans = _spans(tokens, text, _raw) or _spans(tokens, text, _folded)
     if spans is None:
         return None
-    taken: set[int] = set()
-    found = []
+    taken, pieces = set[int](), list[tuple[int, ...]]()
     for word in words:
-        pieces = tuple(
+        own = (
             token
             for token, span in enumerate(spans)
             if token not in taken and span.start < word.stop and word.start < span.stop
         )
-        taken.update(pieces)
-        found.append(pieces)
-    return tuple(found)
+        pieces.append(tuple(own))
+        taken.update(pieces[-1])
+    return tuple(pieces)
 
 
 def _spans(
@@ -90,7 +91,7 @@ def _spans(
     """Return the range of each token's characters in the text; None if tokens and text differ."""
     stream = list(units(text))
     joined = "".join(unit for unit, _ in stream)
-    places = [place for _, place in stream] + [len(text)]
+    offsets = [offset for _, offset in stream] + [len(text)]
     spans: list[range] = []
     at, unknown = 0, None
     for index, (piece, special) in enumerate(zip(tokens.texts, tokens.special, strict=True)):
@@ -98,47 +99,40 @@ def _spans(
         if not joined.startswith(wanted, at):
             shorter = "".join(unit for unit, _ in units(piece.removeprefix(_CONTINUES)))
             wanted = shorter if joined.startswith(shorter, at) else wanted
-        found = at
+        start = at
         if not joined.startswith(wanted, at):
-            found = joined.find(wanted, at, at + _GAP) if unknown is not None else -1
-            if found < 0 and unknown is None:
+            start = joined.find(wanted, at, at + _GAP) if unknown is not None else -1
+            if start < 0 and unknown is None:
                 unknown = index
-                spans.append(range(places[at], places[at]))
+                spans.append(range(offsets[at], offsets[at]))
                 continue
-            if found < 0:
+            if start < 0:
                 return None
         if unknown is not None and wanted:
-            spans[unknown] = range(places[at], places[found])
+            spans[unknown] = range(offsets[at], offsets[start])
             unknown = None
-        at = found + len(wanted)
-        end = places[at - 1] + 1 if wanted else places[found]
-        spans.append(range(places[found], end))
+        at = start + len(wanted)
+        end = offsets[at - 1] + 1 if wanted else offsets[start]
+        spans.append(range(offsets[start], end))
     if unknown is not None:
-        spans[unknown] = range(places[at], len(text))
+        spans[unknown] = range(offsets[at], len(text))
     return spans if unknown is not None or at >= len(joined) else None
 
 
 def _raw(text: str) -> Iterator[tuple[str, int]]:
     """Yield the bytes of a text without blanks as Latin-1, with their character offsets."""
-    place = 0
-    while place < len(text):
-        byte = _BYTE.match(text, place) if text[place] == "<" else None
-        if byte is not None:
-            yield chr(int(byte[1], 16)), place
-            place = byte.end()
-            continue
-        if not text[place].isspace():
-            for number in text[place].encode("utf-8", "surrogatepass"):
-                yield chr(number), place
-        place += 1
+    for unit in _UNIT.finditer(text):
+        spelled = unit[0].encode("utf-8", "surrogatepass")
+        for number in [int(unit[1], 16)] if unit[1] else spelled:
+            yield chr(number), unit.start()
 
 
 def _folded(text: str) -> Iterator[tuple[str, int]]:
     """Yield a text's characters without case, accents and blanks, with their offsets."""
-    for place, character in enumerate(text):
+    for offset, character in enumerate(text):
         for unit in unicodedata.normalize("NFKD", character).casefold():
             if not unit.isspace() and not unicodedata.combining(unit):
-                yield unit, place
+                yield unit, offset
 
 
 _TIE = 1e-6  # how far equal weights may differ by rounding
@@ -224,10 +218,10 @@ def word_weights(
 
 def _memberships(tokens: int, words: Sequence[Sequence[int]]) -> NDArray[np.float64]:
     """Return a matrix (token, word): 1 for each token that belongs to a word, else 0."""
-    found = np.zeros((tokens, len(words)))
-    for word, places in enumerate(words):
-        found[list(places), word] = 1
-    return found
+    members = np.zeros((tokens, len(words)))
+    for word, pieces in enumerate(words):
+        members[list(pieces), word] = 1
+    return members
 
 
 def relation_base_rate(offsets: Sequence[int], by_chance: Sequence[float]) -> float:
@@ -301,24 +295,18 @@ def _sentence(number: int, columns: list[str], line: list[str]) -> AnnotatedSent
             f"expected {len(columns)} columns ({', '.join(columns)}) apart by tabs, got {len(line)}"
         )
     cells = dict(zip(columns, line, strict=True))
-    text, items = cells["text"].strip(), cells["pairs"].split()
-    words = _places(text, (cells.get("words") or text).split())
-    if not text or not items:
-        raise ValueError(f"the column {'text' if not text else 'pairs'} is empty")
-    return AnnotatedSentence(text, words, tuple(_pair(item, len(words)) for item in items), number)
-
-
-def _places(text: str, words: list[str]) -> tuple[range, ...]:
-    """Return the character range of each word in the text, without punctuation at its ends."""
-    places, begin = [], 0
-    for word in words:
+    text, items, words, begin = cells["text"].strip(), cells["pairs"].split(), list[range](), 0
+    for word in (cells.get("words") or text).split():
         start = text.find(word, begin)
         if start < 0:
             raise ValueError(f"the word {word!r} is not in the text, or not in this order")
         begin = start + len(word)
-        inner = [place for place in range(start, begin) if text[place].isalnum()]
-        places.append(range(inner[0], inner[-1] + 1) if inner else range(start, begin))
-    return tuple(places)
+        inner = [at for at in range(start, begin) if text[at].isalnum()]
+        words.append(range(inner[0], inner[-1] + 1) if inner else range(start, begin))
+    if not text or not items:
+        raise ValueError(f"the column {'text' if not text else 'pairs'} is empty")
+    pairs = tuple(_pair(item, len(words)) for item in items)
+    return AnnotatedSentence(text, tuple(words), pairs, number)
 
 
 def _pair(item: str, words: int) -> WordPair:
@@ -330,9 +318,8 @@ def _pair(item: str, words: int) -> WordPair:
         raise ValueError(f"{relation!r} is another score's name: choose another relation")
     for index in (dependent, head):
         if index >= words:
-            raise ValueError(
-                f"{item!r} names the word {index}, the text has {words} (0 to {words - 1})"
-            )
+            has = f"the text has {words} (0 to {words - 1})"
+            raise ValueError(f"{item!r} names the word {index}, {has}")
     if dependent == head:
         raise ValueError(f"{item!r} pairs a word with itself")
     return WordPair(relation, dependent, head)
@@ -412,18 +399,28 @@ def probe_texts(
     """
     if text is None:
         natural = map(probing.input_of, natural_texts())
-        found = [ProbeText(NATURAL, passage) for passage in natural if not passage.text.unknown]
-        found += _random(probing, seeds)
+        probes = [ProbeText(NATURAL, passage) for passage in natural if not passage.text.unknown]
+        probes += _random(probing, seeds)
     else:
-        found = [ProbeText(OWN, text)]
-    for probe in found:
+        probes = [ProbeText(OWN, text)]
+    for probe in probes:
         if (count := len(probe.passage.queries(probing.kind))) < FEWEST:
             raise UsageError(
                 f"the text has {counted(count, 'token')}: scoring heads needs at least {FEWEST}, "
                 "give a longer one"
             )
-    annotated, skipped = _annotated(probing, sentences)
-    return (*found, *annotated), skipped
+    skipped = list[str]()
+    # Related words stand in one text, and cross attention joins two.
+    for sentence in sentences if probing.kind != "cross" else ():
+        passage = probing.input_of(sentence.text)
+        words = _word_view(sentence, passage.queries(probing.kind), probing.causal)
+        if passage.text.unknown:
+            skipped.append(f"line {sentence.line}: {UNREAD}")
+        elif words.fits and words.pairs:
+            probes.append(ProbeText(SENTENCES, passage, words=words))
+        else:
+            skipped.append(f"line {sentence.line}: its words are not whole tokens of the model")
+    return tuple(probes), tuple(skipped)
 
 
 def probe_tokens(text: str | None, sentences: Sequence[AnnotatedSentence] | None) -> int:
@@ -456,24 +453,6 @@ def _random(probing: Probing, seeds: Sequence[int]) -> list[ProbeText]:
     ]
 
 
-def _annotated(
-    probing: Probing, sentences: Sequence[AnnotatedSentence]
-) -> tuple[list[ProbeText], tuple[str, ...]]:
-    if probing.kind == "cross":  # related words stand in one text
-        return [], ()
-    found, skipped = [], []
-    for sentence in sentences:
-        passage = probing.input_of(sentence.text)
-        words = _word_view(sentence, passage.queries(probing.kind), probing.causal)
-        if passage.text.unknown:
-            skipped.append(f"line {sentence.line}: {UNREAD}")
-        elif words.fits and words.pairs:
-            found.append(ProbeText(SENTENCES, passage, words=words))
-        else:
-            skipped.append(f"line {sentence.line}: its words are not whole tokens of the model")
-    return found, tuple(skipped)
-
-
 _word_view = lru_cache(256)(WordView)
 """Returns the words of a sentence; a comparison of two models often asks for them twice."""
 
@@ -485,11 +464,11 @@ def batches(texts: Sequence[ProbeText], tokens: int) -> list[list[ProbeText]]:
         target = text.passage.target
         key = (len(text.passage.text), 0 if target is None else len(target))
         by_length.setdefault(key, []).append(text)
-    found = []
-    for lengths in sorted(by_length):
-        group, size = by_length[lengths], max(1, tokens // max(lengths))
-        found += [group[start : start + size] for start in range(0, len(group), size)]
-    return found
+    groups = []
+    for lengths, group in sorted(by_length.items(), key=lambda item: item[0]):
+        size = max(1, tokens // max(lengths))
+        groups += [group[start : start + size] for start in range(0, len(group), size)]
+    return groups
 
 
 def described(

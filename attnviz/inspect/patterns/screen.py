@@ -116,7 +116,7 @@ def _provenance(report: PatternReport) -> Iterator[tuple[str, str]]:
         yield "labels", _LABELS_FROM[report.labels_from].format(date=date)
     if (control := report.control) is not None:
         labelled = {label_named(name).said: count for name, count in control.labelled.items()}
-        counts = [f"{said} {count}" for said, count in labelled.items() if count]
+        counts = [f"{name} {count}" for name, count in labelled.items() if count]
         yield (
             "control",
             f"the same architecture with random weights, seed {control.seed}; its heads that would "
@@ -125,9 +125,9 @@ def _provenance(report: PatternReport) -> Iterator[tuple[str, str]]:
 
 
 def _probe_words(probe: Probe) -> str:
-    size = f"{probe.shortest:,} to {probe.longest:,}"
-    if probe.shortest == probe.longest:
-        size = f"{probe.longest:,}"
+    size = f"{probe.longest:,}"
+    if probe.shortest < probe.longest:
+        size = f"{probe.shortest:,} to {size}"
     parts = [f"{probe.name}: {counted(probe.texts, 'text')} of {size} tokens"]
     if probe.seeds:
         numbers = ", ".join(map(str, probe.seeds))
@@ -164,14 +164,13 @@ def finding(report: PatternReport, watch: str | None) -> str:
         return _watched_finding(report, watch)
     if report.model.weights == "random":
         return "Random weights: no head gets a label, whatever its scores."
-    total = len(report.heads)
+    total, labels = counted(len(report.heads), "head"), found_labels(report)
     counts = {name: len(report.labelled(name)) for name in report.labels}
-    labels = found_labels(report)
     if not labels:
         why = "no score is clearly above chance"
         if any(UNKNOWN_NOTE in note for note in report.notes):
             why = "more than a tenth of the tokens are unknown to the tokenizer"
-        return f"None of {counted(total, 'head')} has a label: {why}."
+        return f"None of {total} has a label: {why}."
     named = [name for name in labels if name not in SINKS]
     corpus = report.record is not None  # in which little may be repeated
     lack = "; no induction head" if counts.get("induction") == 0 and not corpus else ""
@@ -182,34 +181,30 @@ def finding(report: PatternReport, watch: str | None) -> str:
     also = f"; {more} attention sink{'s' * (resting > 1)} on {over}" if resting else ""
     have = "has" if labelled == 1 else "have"
     source = _FINDING_FROM[report.labels_from].format(date=spoken_date(report.labels_date))
-    begin = f"{labelled} of {counted(total, 'head')} {have} a label{source}"
+    begin = f"{labelled} of {total} {have} a label{source}"
     for most in (_TOLD, 2, 1):
         words = [f"{counts[name]} {label_named(name).said}" for name in named[:most]]
         others = sum(counts[name] for name in named[most:])
         words += [f"{others} {'others' if others > 1 else 'other'}"] if others else []
-        said = f"{begin}{': ' if words else ''}{', '.join(words)}{also}{lack}."
-        if len(said) <= LONGEST_FINDING:
+        sentence = f"{begin}{': ' if words else ''}{', '.join(words)}{also}{lack}."
+        if len(sentence) <= LONGEST_FINDING:
             break
-    return said
+    return sentence
 
 
 def _watched_finding(report: PatternReport, watch: str) -> str:
-    said, ranked = label_named(watch).said, report.ranked(watch)
+    label, ranked = label_named(watch).said, report.ranked(watch)
     if not ranked:
-        return f"{said} was not measured: {_reason(report, watch)}."
+        return f"{label} was not measured: {_reason(report, watch)}."
+    best, labelled, size = ranked[0], len(report.labelled(watch)), behind(ranked[0], watch)
     if watch in report.untestable:
-        return (
-            f"{said} cannot be tested: a fixed offset explains "
-            f"{whole_percent(report.untestable[watch])} of {behind(ranked[0], watch)}."
-        )
-    best, labelled = ranked[0], len(report.labelled(watch))
+        explained = whole_percent(report.untestable[watch])
+        return f"{label} cannot be tested: a fixed offset explains {explained} of {size}."
     ends = interval(best, watch)
-    support = [f"chance {score(best.base_rate.get(watch))}"]
-    support += [f"95% {ends}"] if ends else []
-    support += [behind(best, watch)]
+    support = [f"chance {score(best.base_rate.get(watch))}", *[f"95% {ends}"] * bool(ends), size]
     return (
         f"{labelled} of {counted(len(report.heads), 'head')} {'has' if labelled == 1 else 'have'} "
-        f"the label {said}; best {name_of(report, best)} "
+        f"the label {label}; best {name_of(report, best)} "
         f"{score(best.scores.get(watch))} ({', '.join(support)})."
     )
 
@@ -221,16 +216,15 @@ def _reason(report: PatternReport, name: str) -> str:
 def gaps(report: PatternReport, watch: str | None = None, *, brief: bool = False) -> list[str]:
     """Return sentences on labels that cannot be tested or have no score, with the reasons."""
     if watch is not None:
-        if not report.ranked(watch):
-            return [f"not measured: {label_named(watch).said} ({_reason(report, watch)})"]
-        return []
+        reason = f"{label_named(watch).said} ({_reason(report, watch)})"
+        return [] if report.ranked(watch) else [f"not measured: {reason}"]
     rates = {label_named(name).said: rate for name, rate in report.untestable.items()}
     if brief:
         names = ", ".join(rates)
         return [f"cannot be tested: {names} (a fixed offset explains them)"] if rates else []
     sentences = []
     if rates:
-        explained = ", ".join(f"{whole_percent(rate)} on {said}" for said, rate in rates.items())
+        explained = ", ".join(f"{whole_percent(rate)} on {name}" for name, rate in rates.items())
         sentences.append(
             "cannot be tested: with so few, or such regular, pairs even a perfect head cannot be "
             f"told apart from a fixed offset, which already scores {explained}"
@@ -238,7 +232,7 @@ def gaps(report: PatternReport, watch: str | None = None, *, brief: bool = False
     reasons: dict[str, list[str]] = {}
     for name, reason in report.not_measured.items():
         reasons.setdefault(reason, []).append(label_named(name).said)
-    return sentences + [f"not measured: {', '.join(said)} ({why})" for why, said in reasons.items()]
+    return sentences + [f"not measured: {', '.join(some)} ({why})" for why, some in reasons.items()]
 
 
 def explanation(report: PatternReport, names: Sequence[str]) -> doc.Explanation:
@@ -319,9 +313,6 @@ def _ranked(report: PatternReport, name: str, top: int) -> doc.Table:
     return table._replace(least=LEAST_ROWS)
 
 
-# Tables, grids and words that other screens show too -------------------------------------------
-
-
 NOT_MEASURED = "n/m"
 """Shown in place of a missing number."""
 
@@ -335,9 +326,6 @@ def name_of(report: PatternReport, entry: PatternScores) -> str:
 def said_label(entry: PatternScores, absent: str = "–") -> str:
     """Return the head's label in words. absent: the text for a head without a label."""
     return absent if entry.label is None else label_named(entry.label).said
-
-
-# Numbers -------------------------------------------------------------------------------------
 
 
 def score(value: float | None, form: str = ".3f") -> str:
@@ -427,13 +415,15 @@ def _grid(
     report: PatternReport, cell: Callable[[PatternScores], doc.Cell], name: str, **fields: Any
 ) -> doc.HeadGrid:
     """Return a grid of the heads; their cells also get what is known of them."""
+    cells = {}
+    for entry in report.heads:
+        tip = f"{name_of(report, entry)}: {said_label(entry, 'no label')}"
+        for of, value in entry.scores.items():
+            if value is not None:
+                tip += f"\n{of} {score(value)}, chance {score(entry.base_rate.get(of))}"
+        values, label = _values(entry), said_label(entry, "")
+        cells[entry.place] = cell(entry)._replace(tip=tip, values=values, label=label)
     scale = doc.Scale(_TICKS, "strength", palette=shades(label_named(name).colour))
-    cells = {
-        entry.place: cell(entry)._replace(
-            tip=_tip(report, entry), values=_values(entry), label=said_label(entry, "")
-        )
-        for entry in report.heads
-    }
     return doc.head_grid(cells, report.index_base, scale=scale, **fields)
 
 
@@ -444,16 +434,6 @@ def _values(entry: PatternScores) -> dict[str, float]:
         own = name.removeprefix(ON_TEXT)
         values[said_name(own).replace("_", " ") + ", on text" * (own != name)] = value
     return {name: value for name, value in values.items() if value is not None}
-
-
-def _tip(report: PatternReport, entry: PatternScores) -> str:
-    """Return a remark with every pattern score of a head and its base rate, shown on pointing."""
-    scores = (
-        f"\n{name} {score(value)}, chance {score(entry.base_rate.get(name))}"
-        for name, value in entry.scores.items()
-        if value is not None
-    )
-    return f"{name_of(report, entry)}: {said_label(entry, 'no label')}{''.join(scores)}"
 
 
 # Tables --------------------------------------------------------------------------------------

@@ -168,5 +168,5 @@ def _ablated(model: Model, texts: Texts, request: ReportRequest, watch: Watch) -
     kept = tokens * model.info.layers * model.info.heads <= _LOSSES
     more = {"target": None, "by_token": kept, "top": max(request.cards, 1)}
     asked = AblateRequest.of(vars(request) | more)
-    found = ablate(model, texts, asked, followed=0 if kept else request.cards, advance=watch)
-    return replace(found, by_token=False)
+    followed = 0 if kept else request.cards
+    return replace(ablate(model, texts, asked, followed=followed, advance=watch), by_token=False)
