@@ -133,8 +133,8 @@ class HeadAtlas:
     @property
     def excess(self) -> float:
         """Return the weight of the strongest link minus the head's mean weight at its distance."""
-        place = self.strongest
-        return 0.0 if place is None else place.link.weight - place.usual
+        best = self.strongest
+        return 0.0 if best is None else best.link.weight - best.usual
 
     @property
     def median(self) -> float | None:
