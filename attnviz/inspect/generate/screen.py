@@ -19,34 +19,14 @@ from rich.console import Console
 from rich.live import Live
 
 from attnviz.draw import document as doc
+from attnviz.draw import provenance as facts
 from attnviz.draw.blocks import Block, stack
 from attnviz.draw.coloured_text import pieces_of, rows_of, text_block
 from attnviz.draw.labels import cut, cut_at_word, token_label, token_labels, token_name, word_label
 from attnviz.draw.numbers import counted
-from attnviz.draw.page.data import (
-    UNLABELLED,
-    Look,
-    Page,
-    PageCapture,
-    PageHead,
-    PageMeasure,
-    PageStep,
-    page_label,
-)
+from attnviz.draw.page import data as page
 from attnviz.draw.palette import STEPS, Tint, shades
-from attnviz.draw.provenance import (
-    LONGEST_FINDING,
-    advised,
-    fits_two_lines,
-    known_text,
-    label_source,
-    model_words,
-    named,
-    notes_group,
-    probability,
-    share,
-    spread_words,
-)
+from attnviz.draw.provenance import probability, share
 from attnviz.draw.regions import region_heads, region_table
 from attnviz.draw.terminal import part_block
 from attnviz.draw.theme import Theme
@@ -88,7 +68,7 @@ def document(report: GenerateReport) -> doc.Document:
     run, info, activity = report.run, report.run.model, report.activity
     how = [(word, False) for word in _how(run)]
     about: list[doc.Part] = [
-        doc.Facts([*model_words(info.of(run.kind)), *how]),
+        doc.Facts([*facts.model_words(info.of(run.kind)), *how]),
         doc.Quote("prompt", run.text),
         doc.Quote("output", run.text_written, 8),
     ]
@@ -105,7 +85,7 @@ def document(report: GenerateReport) -> doc.Document:
         f"Where heads of {info.name} looked during generation",
         [
             doc.Group(about),
-            notes_group(info.notes, run.tokens),
+            facts.notes_group(info.notes, run.tokens),
             doc.Group([texts(run, report.head, whole=True)]),
             *([] if run.regions is None else [doc.Group([_regions(report, run.regions)])]),
             *([] if report.chosen else [doc.Group([_grid(report)])]),
@@ -114,10 +94,10 @@ def document(report: GenerateReport) -> doc.Document:
         ],
         doc.Explanation("generate", f"measured on this prompt alone, the {measured}"),
         doc.next_steps(hints, tone="faint"),
-        heading=[*named(info), *how],
+        heading=[*facts.named(info), *how],
         quoted="" if run.source is None else run.text,  # else the text itself shows it
         finding=_finding(report),
-        first=advised(partial(_first, report), run.tokens),
+        first=facts.advised(partial(_first, report), run.tokens),
         page=partial(_page, report),
     )
 
@@ -199,13 +179,15 @@ def _finding(report: GenerateReport) -> str:
     elif target:
         words = f"{lead}{name} puts {score} of its attention on {target} ({base}) {over}."
     elif activity.name == "spread":
-        words = f"{lead}{name} attends {spread_words(activity.score)}, {score} ({base}) {over}."
+        words = (
+            f"{lead}{name} attends {facts.spread_words(activity.score)}, {score} ({base}) {over}."
+        )
     elif activity.name == "peaked":
         given = f"{score} of its attention on a single token on average ({base})"
         words = f"{lead}{name} puts {given} {over}."
-    rooms = range(LONGEST_FINDING - len(words) - 1, _LEAST_WRITTEN, -1)
+    rooms = range(facts.LONGEST_FINDING - len(words) - 1, _LEAST_WRITTEN, -1)
     whole = (f"{_written(run.text_written, room)} {words}" for room in rooms)
-    return next(filter(fits_two_lines, whole), words)
+    return next(filter(facts.fits_two_lines, whole), words)
 
 
 def loop_of(ids: Sequence[int], written: int) -> tuple[int, int] | None:
@@ -247,8 +229,8 @@ def _labelled(activity: HeadActivity) -> str:
     """Return the label of a head in brackets, such as `` (induction .87)``."""
     if activity.label is None:
         return ""
-    source = label_source([activity.label], ", {source} {date}")
-    return f" ({known_text(activity.label)}{source})"
+    source = facts.label_source([activity.label], ", {source} {date}")
+    return f" ({facts.known_text(activity.label)}{source})"
 
 
 def _over_steps(activity: HeadActivity) -> str:
@@ -292,11 +274,11 @@ def _regions(report: GenerateReport, shares: RegionShares, most: int = 0) -> doc
     most: how many single heads, the shown ones first; 0 for all.
     """
     run = report.run
-    named, shown = region_heads(shares, run.name), {run.name(head) for head in report.heads}
-    rows = sorted(named.rows, key=lambda row: row.cells[0] not in shown)
+    facts.named, shown = region_heads(shares, run.name), {run.name(head) for head in report.heads}
+    rows = sorted(facts.named.rows, key=lambda row: row.cells[0] not in shown)
     mean = doc.Row([f"mean of {len(shares.heads)}", *region_table(shares).rows[0].cells[2:]])
     title = [(f"attention of the {counted(len(run.steps), 'step')} to regions (uniform)", True)]
-    return named._replace(rows=[mean, *rows[: most or len(rows)]], title=title, least=0)
+    return facts.named._replace(rows=[mean, *rows[: most or len(rows)]], title=title, least=0)
 
 
 def _grid(report: GenerateReport) -> doc.HeadGrid:
@@ -364,13 +346,13 @@ def _maps(report: GenerateReport, most: int | None = None, lines: int = 0) -> do
 # The page ------------------------------------------------------------------------------------
 
 
-def _page(report: GenerateReport) -> Page:
+def _page(report: GenerateReport) -> page.Page:
     """Return the page of a run: prompt and written tokens are queries, as far as they are known."""
     run, queries, across = report.run, report.run.queries, report.run.kind == "cross"
     order = [*dict.fromkeys([*report.heads, *run.heads])]
     index = {head: at for at, head in enumerate(run.heads)}
     ends = run.text if across else run.text + run.text_written
-    capture = PageCapture(
+    capture = page.PageCapture(
         name="",
         kind=run.kind,
         causal=not across,
@@ -382,7 +364,7 @@ def _page(report: GenerateReport) -> Page:
         order=[index[head] for head in order],
         sink=np.flatnonzero(run.sink).tolist(),
         steps=[
-            PageStep(
+            page.PageStep(
                 step.place,
                 step.text,
                 step.probability,
@@ -394,18 +376,22 @@ def _page(report: GenerateReport) -> Page:
         head=index[order[0]],
     )
     look = [look for head in report.heads for look in _look(run, index[head], head)]
-    measure = PageMeasure(_ACTIVITY, "score across steps")
-    return Page(run.model.name, [capture], [measure], look, "; --save x.jsonl keeps everything")
+    measure = page.PageMeasure(_ACTIVITY, "score across steps")
+    return page.Page(
+        run.model.name, [capture], [measure], look, "; --save x.jsonl keeps everything"
+    )
 
 
-def _page_head(run: WrittenRun, head: Head, activity: HeadActivity) -> PageHead:
+def _page_head(run: WrittenRun, head: Head, activity: HeadActivity) -> page.PageHead:
     label, scored = activity.label, not math.isnan(activity.score)
     known = label_named("" if label is None else label.name)
     over = f" {share(activity.score)}" if scored else ""
-    return PageHead(
+    return page.PageHead(
         *head,
         name=run.name(head),
-        label=UNLABELLED if label is None else page_label(label, known.meaning, known.colour),
+        label=page.UNLABELLED
+        if label is None
+        else page.page_label(label, known.meaning, known.colour),
         score=math.nan if label is None else label.score,
         facts=f"{activity.words}{over} over the {activity.steps} steps that could show it",
         values={_ACTIVITY: activity.score if scored else None},
@@ -426,7 +412,7 @@ def _weights(run: WrittenRun, head: Head) -> NDArray[np.floating]:
     return whole
 
 
-def _look(run: WrittenRun, number: int, head: Head) -> list[Look]:
+def _look(run: WrittenRun, number: int, head: Head) -> list[page.Look]:
     """Return the step in which a head's weight on one token was largest, the sink left out."""
     steps = range(len(run.steps))
     best = [(weight, key, at) for at in steps for key, weight in run.sources(head, at, 1)]
@@ -435,7 +421,7 @@ def _look(run: WrittenRun, number: int, head: Head) -> list[Look]:
     weight, key, at = max(best)
     step, source = run.steps[at], token_name(token_labels(run.keys), key)
     words = f"step {at + 1}, before “{token_label(step.text)}”: “{source}” {share(weight)}"
-    return [Look(0, number, step.place, key, words)]
+    return [page.Look(0, number, step.place, key, words)]
 
 
 _LINES = 12

@@ -9,19 +9,11 @@ from functools import partial
 from itertools import product
 
 from attnviz.draw import document as doc
+from attnviz.draw import provenance
 from attnviz.draw.labels import at_blanks, cut, token_label
 from attnviz.draw.numbers import counted, listed, whole_percent
 from attnviz.draw.page.data import Look, Page
-from attnviz.draw.provenance import (
-    advised,
-    fits_two_lines,
-    known_text,
-    model_words,
-    named,
-    notes_group,
-    probability,
-    share,
-)
+from attnviz.draw.provenance import probability, share
 from attnviz.engine.patching import SITES
 from attnviz.inspect.head.report import (
     HeadCard,
@@ -86,17 +78,17 @@ def document(card: HeadCard) -> doc.Document:
         sizes.append((card.source or counted(card.ablation.text_count, "text"), False))
         sizes.append((counted(card.ablation.token_count, "token"), False))
     kind = [] if card.kind == "self" else [(f"{card.kind} attention", False)]
-    facts = doc.Facts([*model_words(card.model.of(card.kind)), *kind, *sizes])
+    facts = doc.Facts([*provenance.model_words(card.model.of(card.kind)), *kind, *sizes])
     return doc.Document(
         name=f"head {shown}",
         title=f"Head {shown}",
         groups=[doc.Group([facts, doc.Quote("text", card.text)]), *card_groups(card)],
         explain=doc.Explanation("head", _measured(card)),
         hints=doc.next_steps(_hints(card)),
-        heading=[*named(card.model), (card.name, False), *sizes],
+        heading=[*provenance.named(card.model), (card.name, False), *sizes],
         quoted=card.text,
         finding=finding(card),
-        first=advised(partial(_first, card), card.map.first.record.keys),
+        first=provenance.advised(partial(_first, card), card.map.first.record.keys),
     )
 
 
@@ -106,7 +98,7 @@ def card_groups(card: HeadCard) -> list[doc.Group]:
     maps = examples(card.map, _PAGE, max(len(record.queries) + 4, 12))
     facts = doc.Beside(_FACTS, _GAP, 2, tight=True)
     return [
-        notes_group((*card.model.notes, *card.notes), record.keys),
+        provenance.notes_group((*card.model.notes, *card.notes), record.keys),
         doc.Group([doc.Group(_lines(card)), doc.Group(maps)], beside=facts),
         doc.Group(_small_tables(card, card.top), beside=doc.Beside(_TABLE, _GAP, tight=True)),
         doc.Group(_texts(card), beside=_TEXTS),
@@ -150,7 +142,7 @@ def finding(card: HeadCard) -> str:
         return f"{lead}Random weights: {card.name} has learnt nothing; its numbers are arbitrary."
     sentences = "", ""
     for sentences in _here(card) if card.asked else product(_labelled(card), _lost(card)):
-        if fits_two_lines(f"{lead}{' '.join(sentences)}".strip()):
+        if provenance.fits_two_lines(f"{lead}{' '.join(sentences)}".strip()):
             break
     return f"{lead}{' '.join(sentences)}".strip()
 
@@ -158,7 +150,7 @@ def finding(card: HeadCard) -> str:
 def _here(card: HeadCard) -> Iterator[tuple[str, str]]:
     """Yield pairs of sentences: where the head attends here, and, ever shorter, what it writes."""
     label = _told_label(card)
-    name = f"{card.name}{f' ({known_text(label)})' if label.is_known else ''}"
+    name = f"{card.name}{f' ({provenance.known_text(label)})' if label.is_known else ''}"
     attends = f"{name} {_attends(card, label)}"
     for brief in (False, True):
         yield attends, _towards(card, brief)

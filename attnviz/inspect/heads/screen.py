@@ -19,18 +19,7 @@ import numpy as np
 from attnviz.draw import document as doc
 from attnviz.draw import provenance as facts
 from attnviz.draw.labels import token_labels, visible
-from attnviz.draw.page.data import (
-    LARGEST_CHANGE,
-    Look,
-    Page,
-    PageCapture,
-    PageHead,
-    PageMeasure,
-    QueryKey,
-    largest_changes,
-    page_label,
-    with_difference,
-)
+from attnviz.draw.page import data as page
 from attnviz.draw.provenance import share
 from attnviz.draw.regions import clearest, region_group
 from attnviz.inspect.heads import layout, sentences
@@ -424,13 +413,13 @@ def _asked(report: LongHeads) -> list[doc.Group]:
 # The page ------------------------------------------------------------------------------------
 
 
-def heads_page(report: HeadsReport, names: Names, given: str = "", opened: str = "") -> Page:
+def heads_page(report: HeadsReport, names: Names, given: str = "", opened: str = "") -> page.Page:
     """Return the page of one run, or of several with a selector.
 
     names: the words in which each run differs. given: a description of the weights, if not that of
         the report. opened: the name of the head that is shown first, if not the finding's.
     """
-    captures, look = list[PageCapture](), list[Look]()
+    captures, look = list[page.PageCapture](), list[page.Look]()
     most = max(1, _LOOK // len(report.reports)) if report.of_texts else _LOOK
     before = report.before or [None] * len(report.reports)
     for run, whole, words in zip(report.reports, before, names, strict=True):
@@ -444,20 +433,20 @@ def heads_page(report: HeadsReport, names: Names, given: str = "", opened: str =
             named = f"{name}: " if name else ""
             cut = replace(capture, name=f"{named}without {sentences.removed_words(run)}")
             every = page_capture(whole, f"{named}every head", given)
-            both = [*with_difference(every, cut, f"{named}{WITHOUT_WITH}")]
+            both = [*page.with_difference(every, cut, f"{named}{WITHOUT_WITH}")]
             captures += both
             of_cut = (cell._replace(capture=1) for cell in cells)
-            cells = [*largest_changes(both), *of_cut][:most]
+            cells = [*page.largest_changes(both), *of_cut][:most]
         look += [cell._replace(capture=cell.capture + first) for cell in cells]
     order = "" if report.first.sorted_by is None else f"&sort={report.first.sorted_by}"
-    known = measures(captures[0].heads) + [LARGEST_CHANGE] * bool(report.before)
+    known = measures(captures[0].heads) + [page.LARGEST_CHANGE] * bool(report.before)
     link = f"{opened}{'&capture=1' * bool(report.before)}{order}"
-    return Page(report.first.record.model.name, captures, known, look[:_LOOK], _LESS, link)
+    return page.Page(report.first.record.model.name, captures, known, look[:_LOOK], _LESS, link)
 
 
 def page_capture(
-    run: HeadsRecord, name: str, given: str = "", look: Sequence[Look] = ()
-) -> PageCapture:
+    run: HeadsRecord, name: str, given: str = "", look: Sequence[page.Look] = ()
+) -> page.PageCapture:
     """Return one run's maps for a page. look: cells that are listed first, with exact numbers."""
     record, entries = run.record, run.heads
     queries, keys, vectors = record.queries, record.keys, kept_vectors(run, entries)
@@ -468,19 +457,19 @@ def page_capture(
     plain = "× value norm" if run.norm_weighted else "raw" if run.sink else "without sink"
     products, heads = None, []
     if (factor := vectors.get("query_key_factor")) is not None:
-        products = QueryKey(vectors["queries"], vectors["keys"], float(factor))
+        products = page.QueryKey(vectors["queries"], vectors["keys"], float(factor))
     for entry in entries:
         known = label_named(entry.label.name)
-        head = PageHead(
+        head = page.PageHead(
             *entry.place,
             name=run.name(*entry.place),
-            label=page_label(entry.label, known.meaning, known.colour),
+            label=page.page_label(entry.label, known.meaning, known.colour),
             score=entry.label.score,
             facts=" · ".join(sentences.score_words(run, entry)[1:]),
             values={"sink_weight": run.sinks.get(entry.place), **entry.scores},
         )
         heads.append(head)
-    return PageCapture(
+    return page.PageCapture(
         name=name,
         kind=record.kind,
         causal=record.causal and both,
@@ -502,7 +491,7 @@ def page_capture(
     )
 
 
-def measures(heads: Sequence[PageHead]) -> list[PageMeasure]:
+def measures(heads: Sequence[page.PageHead]) -> list[page.PageMeasure]:
     """Return the measures that these heads have, by which a page can sort them."""
     orders = []
     for name in heads[0].values:
@@ -510,15 +499,15 @@ def measures(heads: Sequence[PageHead]) -> list[PageMeasure]:
         if known := [number for number in numbers if math.isfinite(number)]:
             unit = MEASURES[name].unit if name in MEASURES else "share"
             words, unit = said_name(name).replace("_", " "), unit.removeprefix("share")
-            orders.append(PageMeasure(name, words, unit, min(known) < 0))
+            orders.append(page.PageMeasure(name, words, unit, min(known) < 0))
     return orders
 
 
 def with_effects(
-    capture: PageCapture, effects: Mapping[tuple[int, int], float], unit: str = ""
-) -> tuple[PageCapture, PageMeasure]:
+    capture: page.PageCapture, effects: Mapping[tuple[int, int], float], unit: str = ""
+) -> tuple[page.PageCapture, page.PageMeasure]:
     """Return the capture with the effect of ablating each head, and a measure to sort by it."""
-    measure = PageMeasure("ablation", "effect of ablation", unit, signed=True)
+    measure = page.PageMeasure("ablation", "effect of ablation", unit, signed=True)
     heads = [
         replace(head, values={**head.values, measure.key: effects.get((head.layer, head.head))})
         for head in capture.heads
@@ -538,13 +527,13 @@ def _clearest(run: HeadsRecord) -> list[int]:
     return [*order] if run.selected or run.sorted_by is not None else sorted(order, key=rank)
 
 
-def _worth_a_look(report: HeadsReport) -> Iterator[Look]:
+def _worth_a_look(report: HeadsReport) -> Iterator[page.Look]:
     """Yield the links that the finding names, then a link of each of the most distinctive heads."""
     run, named = report.first, set()
     index = {head: at for at, head in enumerate(run.places)}
     for link, words in named_links(report):
         named.add(link[:2])
-        yield Look(0, index[link[:2]], link.query, link.key, words)
+        yield page.Look(0, index[link[:2]], link.query, link.key, words)
     for head in distinctive(report):
         links = head_links(run, *head, _TRIED, report.view.sink)
         if head not in named and links:
@@ -552,7 +541,7 @@ def _worth_a_look(report: HeadsReport) -> Iterator[Look]:
             shown = next((link for link in links if _shows(run, label.name, link)), None)
             link = shown or links[0]
             words = f"{sentences.scored(label.said, label.score)}: " if shown else ""
-            yield Look(0, index[head], *link[2:4], words + link_words(run, link))
+            yield page.Look(0, index[head], *link[2:4], words + link_words(run, link))
 
 
 def _shows(run: HeadsRecord, name: str, link: Link) -> bool:

@@ -9,18 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from attnviz.draw import provenance as facts
 from attnviz.draw.document import Words
 from attnviz.draw.labels import cut, token_labels, visible
 from attnviz.draw.numbers import counted, listed
-from attnviz.draw.provenance import (
-    entropy_words,
-    fits_two_lines,
-    label_source,
-    label_words,
-    probability,
-    share,
-    spoken_date,
-)
+from attnviz.draw.provenance import probability, share
 from attnviz.draw.regions import region_finding
 from attnviz.inspect.heads.links import (
     Link,
@@ -116,7 +109,7 @@ def overview_words(run: HeadsRecord) -> list[str]:
     labels = [entry.label for entry in run.heads if entry.label.is_finding]
     source = "none: attnviz patterns measures them"
     if labels:
-        source = _SOURCES[labels[0].source].format(date=spoken_date(labels[0].date))
+        source = _SOURCES[labels[0].source].format(date=facts.spoken_date(labels[0].date))
     elif run.record.model.weights == "random":
         source = "none: random weights"
     return [source, *words]
@@ -144,7 +137,7 @@ def _of_text(report: HeadsReport) -> str:
         return _AS_USUAL
     first, *others = (_told(run, telling) for telling in report.told)
     both = (f"{first} {other}" for other in others)
-    return next(filter(fits_two_lines, both), first)
+    return next(filter(facts.fits_two_lines, both), first)
 
 
 def _told(run: HeadsRecord, telling: Telling) -> str:
@@ -225,7 +218,7 @@ def _of_heads(report: HeadsReport) -> str:
     label, head, sink = first.label, first.place, report.view.sink
     score = scored(label.said, label.score)
     words = f"is labelled {score}" if label.is_finding else f"has no label (here {score})"
-    words = f"{run.name(*head)} {words}" + label_source([label], " ({source}, {date})")
+    words = f"{run.name(*head)} {words}" + facts.label_source([label], " ({source}, {date})")
     if head in run.sinks and label.said != "sink":
         words += f", sink weight {share(run.sinks[head])}"
     weights = LayerWeights(first.layer, (first.head,), run.weights(*head)[None])
@@ -388,11 +381,11 @@ def name_words(run: HeadsRecord, scores: HeadScores) -> Words:
 
 def score_words(run: HeadsRecord, scores: HeadScores) -> list[str]:
     """Return strings: a head's label, its sink weight, its entropy, and the sorting measure."""
-    words, measure = label_words(scores.label), run.sorted_by
+    words, measure = facts.label_words(scores.label), run.sorted_by
     sink = run.sinks.get(scores.place)
     if sink is not None and scores.label.name not in SINKS and scores.label is not NO_LABEL:
         words.append(f"sink weight {share(sink)}")
-    words += entropy_words(scores)
+    words += facts.entropy_words(scores)
     if measure and measure not in ("entropy", scores.label.name):
         value = scores.scores[measure]
         shown = "not measured" if value is None else f"{value:.2f}"
