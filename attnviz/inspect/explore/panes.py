@@ -20,7 +20,6 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from attnviz.draw.axes import Axes
 from attnviz.draw.blocks import BOLD, DIM, Block, Line, beside, widest
 from attnviz.draw.document import WEIGHTS
 from attnviz.draw.grid import GridPicture, draw_part, scale_samples
@@ -319,22 +318,19 @@ def draw_map(
     """
     theme = theme.signed if part.limit else theme
     if size is None:
-        for near in range(NEAREST, 0, -1):
-            plan = Size(1, near).plan(theme)
+        near = [Size(1, height) for height in range(NEAREST, 0, -1)]
+        for own in near:
+            plan = own.plan(theme)
             if part.ends_on_diagonal(plan, lines, columns):
                 return map_part(part, plan, theme, lines, columns)
-        size = _largest(part.axes, lines - 1, columns - part.gutter(columns), theme)
+        queries, keys = len(part.axes.queries), len(part.axes.keys)
+        high, wide = lines - 1, columns - part.gutter(columns)
+        fitting = (
+            own for own in near if own.near * queries <= high and 2 * own.near * keys <= wide
+        )
+        down = math.ceil(queries / (max(high, 1) * Size(1).plan(theme).rows))
+        size = next(fitting, Size(max(down, math.ceil(keys / max(wide, 1)))))
     return map_part(part, size.plan(theme), theme, lines, columns)
-
-
-def _largest(axes: Axes, lines: int, columns: int, theme: Theme) -> Size:
-    """Return the largest cells with which the whole map fits."""
-    queries, keys = len(axes.queries), len(axes.keys)
-    for near in range(NEAREST, 0, -1):
-        if near * queries <= lines and 2 * near * keys <= columns:
-            return Size(1, near)
-    down = max(lines, 1) * Size(1).plan(theme).rows
-    return Size(max(math.ceil(queries / down), math.ceil(keys / max(columns, 1))))
 
 
 @lru_cache(maxsize=1024)

@@ -172,9 +172,21 @@ _MOST_TOLD, _LEAST_TOLD = 7, 0.015
 
 
 def head_line(view: View, theme: Theme, max_width: int, strong: bool) -> Line:
-    """Return the line with the chosen head's name, label, score, uniform score and weight mode."""
-    label = view.shown.report.scores(*view.head).label
-    words = _states(view)
+    """Return the line with the chosen head's name, label, score, uniform score and weight mode.
+
+    Before the label stands how the shown weights differ from the raw ones of the first side.
+    """
+    label, words = view.shown.report.scores(*view.head).label, list[tuple[str, Tone | bool]]()
+    if view.other is not None:
+        by_position = view.side == "difference" and not same_tokens(view.frame, view.other)
+        words.append((_SIDES[view.side] + (", by position" if by_position else ""), "strong"))
+    elif view.side in _REMOVED and view.removed:
+        words.append((_REMOVED[view.side], "strong"))
+    if view.dark:
+        words.append(("ablated", "bad"))
+    elif view.removed and view.side == "a" and view.other is None:
+        words.append((f"without {removed_names(view)}", "bad"))
+    words += [(MODES[view.mode], "strong")] if MODES[view.mode] else []
     of_prompt = "" if view.step is None else " (prompt)"
     words.append((scored(label.said, label.score) + of_prompt, False))
     source = label_source([label], "{source}, {date}")
@@ -185,21 +197,6 @@ def head_line(view: View, theme: Theme, max_width: int, strong: bool) -> Line:
 
 _SIDES = {"a": "first", "b": "second", "difference": "second less first"}
 _REMOVED = {"b": "whole model", "difference": "change by ablation"}
-
-
-def _states(view: View) -> list[tuple[str, Tone | bool]]:
-    """Return how the shown weights differ from the raw weights of the first side, as remarks."""
-    words: list[tuple[str, Tone | bool]] = []
-    if view.other is not None:
-        by_position = view.side == "difference" and not same_tokens(view.frame, view.other)
-        words.append((_SIDES[view.side] + (", by position" if by_position else ""), "strong"))
-    elif view.side in _REMOVED and view.removed:
-        words.append((_REMOVED[view.side], "strong"))
-    if view.dark:
-        words.append(("ablated", "bad"))
-    elif view.removed and view.side == "a" and view.other is None:
-        words.append((f"without {removed_names(view)}", "bad"))
-    return [*words, (MODES[view.mode], "strong")] if MODES[view.mode] else words
 
 
 def score_line(view: View, theme: Theme, max_width: int) -> Line:

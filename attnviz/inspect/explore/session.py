@@ -289,8 +289,6 @@ def open_session(
 
 
 _RUN = re.compile(rb'\s*\{\s*"schema"\s*:\s*"' + re.escape(RUN.encode()) + rb'"')
-
-
 _SAVED = (".npz", ".safetensors", ".json", ".jsonl")
 _NO_REGIONS = RegionOptions()
 _NO_MODEL = "this was saved, there is no model behind it"
@@ -369,23 +367,17 @@ def open_saved(path: Path, regions: RegionOptions = _NO_REGIONS) -> SavedSession
         elif regions.regions_given:
             run = replace(run, begun=saved_regions(run.begun, run.text, regions))
         return _of_run(run, name)
-    reports = read_heads(content, name).reports[:2]
-    if regions.regions_given:
-        reports = tuple(_with_regions(report, regions) for report in reports)
-    frames = (  # with the heads in their original order
-        Frame(report.text, replace(report, sorted_by=None), frozenset(report.ablated))
-        for report in reports
-    )
-    first, *others = map(SavedSession, frames)
-    return replace(first, other=others[0] if others else None)
-
-
-def _with_regions(report: HeadsRecord, asked: RegionOptions) -> HeadsRecord:
-    record = report.record
-    decoder = record.kind == "decoder" and report.target is not None
-    keys = saved_regions(record.keys, (report.target or "") if decoder else report.text, asked)
-    queries = record.queries if record.kind == "cross" else keys
-    return replace(report, record=replace(record, queries=queries, keys=keys))
+    sessions = []
+    for report in read_heads(content, name).reports[:2]:
+        record, text = report.record, report.text
+        if regions.regions_given:
+            decoder = record.kind == "decoder" and report.target is not None
+            keys = saved_regions(record.keys, (report.target or "") if decoder else text, regions)
+            queries = record.queries if record.kind == "cross" else keys
+            record = replace(record, queries=queries, keys=keys)
+        shown = replace(report, record=record, sorted_by=None)  # heads in their original order
+        sessions.append(SavedSession(Frame(text, shown, frozenset(report.ablated))))
+    return replace(sessions[0], other=sessions[-1] if sessions[1:] else None)
 
 
 def _of_run(run: WrittenRun, name: str) -> SavedSession:

@@ -74,17 +74,30 @@ _FEW = "too few pairs of prompts fit this model for an interval"
 def document(card: HeadCard) -> doc.Document:
     """Return the document of a head's card, a one-page summary: a brief form, and the whole."""
     shown, sizes = f"{card.name} of {card.model.name}", list[tuple[str, bool]]()
+    measured, hints = ["map and prediction on this text"], ["--save card.svg"]
     if card.ablation is not None:
         sizes.append((card.source or counted(card.ablation.text_count, "text"), False))
         sizes.append((counted(card.ablation.token_count, "token"), False))
+        measured.append(loss_over(card.ablation))
+    if card.scored is not None:
+        measured.append("the label on the probes of attnviz patterns")
+    if card.readers is not None or card.sources:
+        measured.append("reads over the built-in pairs of prompts")
+    if card.source.endswith("built-in texts"):
+        hints.append("--texts FILE: your data")
+    if clear := card.clear_sources:
+        hints.append(f"attnviz head {card.head_name(clear[0].sender)} shows what it reads from")
+    if card.head[0]:
+        hints.append(f"attnviz link --head {card.name} explains why it looks there")
     kind = [] if card.kind == "self" else [(f"{card.kind} attention", False)]
     facts = doc.Facts([*provenance.model_words(card.model.of(card.kind)), *kind, *sizes])
+    over = f"measured in this run: {', '.join(measured)}; seed {card.seed}."
     return doc.Document(
         name=f"head {shown}",
         title=f"Head {shown}",
         groups=[doc.Group([facts, doc.Quote("text", card.text)]), *card_groups(card)],
-        explain=doc.Explanation("head", _measured(card)),
-        hints=doc.next_steps(_hints(card)),
+        explain=doc.Explanation("head", over),
+        hints=doc.next_steps([*hints, "--explain"]),
         heading=[*provenance.named(card.model), (card.name, False), *sizes],
         quoted=card.text,
         finding=finding(card),
@@ -104,29 +117,6 @@ def card_groups(card: HeadCard) -> list[doc.Group]:
         doc.Group(_texts(card), beside=_TEXTS),
         doc.Group(_full(card), spaced=True, full=True),
     ]
-
-
-def _hints(card: HeadCard) -> list[str]:
-    hints = ["--save card.svg"]
-    if card.source.endswith("built-in texts"):
-        hints.append("--texts FILE: your data")
-    if clear := card.clear_sources:
-        hints.append(f"attnviz head {card.head_name(clear[0].sender)} shows what it reads from")
-    if card.head[0]:
-        hints.append(f"attnviz link --head {card.name} explains why it looks there")
-    return [*hints, "--explain"]
-
-
-def _measured(card: HeadCard) -> str:
-    """Return a sentence on the data that each part of the card was measured on."""
-    parts = ["map and prediction on this text"]
-    if card.ablation is not None:
-        parts.append(loss_over(card.ablation))
-    if card.scored is not None:
-        parts.append("the label on the probes of attnviz patterns")
-    if card.readers is not None or card.sources:
-        parts.append("reads over the built-in pairs of prompts")
-    return f"measured in this run: {', '.join(parts)}; seed {card.seed}."
 
 
 # The finding ---------------------------------------------------------------------------------

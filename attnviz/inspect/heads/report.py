@@ -455,7 +455,7 @@ def _run_facts(run: HeadsRecord, target: str | None = None) -> dict[str, Any]:
         "sink": {
             "keys": np.flatnonzero(sink_of(record)[1]).tolist(),
             "resting_above": run.resting if run.sinks else None,
-            "heads_resting": sum(run.rests(*place) for place in run.places),
+            "heads_resting": sum(run.rests(*head) for head in run.places),
             "left_out": not run.sink,
         },
         **({"regions": region_facts(keys)} if keys.regions else {}),

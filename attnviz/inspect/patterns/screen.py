@@ -53,7 +53,12 @@ def _hints(report: PatternReport) -> Iterator[str]:
         known = "induction" if "induction" in labels else labels[0]
         yield f"--watch {shlex.quote(label_named(known).said)} ranks all heads"
     elif report.watch in labels:
-        words = ["attnviz", "ablate", "--head", name_of(report, report.labelled(report.watch)[0])]
+        words = [
+            "attnviz",
+            "ablate",
+            "--head",
+            report.head_name(report.labelled(report.watch)[0].place),
+        ]
         words += [] if report.model.name == "tiny" else ["--model", report.model.name]
         words += [] if report.kind in ("self", "encoder") else ["--kind", report.kind]
         words += ["--index-base", str(report.index_base)] if report.index_base else []
@@ -204,7 +209,7 @@ def _watched_finding(report: PatternReport, watch: str) -> str:
     support = [f"chance {score(best.base_rate.get(watch))}", *[f"95% {ends}"] * bool(ends), size]
     return (
         f"{labelled} of {counted(len(report.heads), 'head')} {'has' if labelled == 1 else 'have'} "
-        f"the label {label}; best {name_of(report, best)} "
+        f"the label {label}; best {report.head_name(best.place)} "
         f"{score(best.scores.get(watch))} ({', '.join(support)})."
     )
 
@@ -302,9 +307,10 @@ def _watched(report: PatternReport, name: str, top: int) -> Iterator[doc.Part]:
         return
     yield score_grid(report, name)
     table = _ranked(report, name, top)
-    listed, labelled = len(table.rows), len(report.labelled(name))
-    shown = f"the first {listed} of {len(ranked)}" if listed < len(ranked) else f"all {len(ranked)}"
-    title = f"Ranking: {shown} heads; {counted(labelled, 'head')} labelled"
+    shown, labelled = f"all {len(ranked)}", counted(len(report.labelled(name)), "head")
+    if len(table.rows) < len(ranked):
+        shown = f"the first {len(table.rows)} of {len(ranked)}"
+    title = f"Ranking: {shown} heads; {labelled} labelled"
     yield table._replace(title=[(title, True)], least=0)
 
 
@@ -317,10 +323,6 @@ NOT_MEASURED = "n/m"
 """Shown in place of a missing number."""
 
 LEAST_ROWS = 4
-
-
-def name_of(report: PatternReport, entry: PatternScores) -> str:
-    return report.head_name(entry.place)
 
 
 def said_label(entry: PatternScores, absent: str = "–") -> str:
@@ -417,7 +419,7 @@ def _grid(
     """Return a grid of the heads; their cells also get what is known of them."""
     cells = {}
     for entry in report.heads:
-        tip = f"{name_of(report, entry)}: {said_label(entry, 'no label')}"
+        tip = f"{report.head_name(entry.place)}: {said_label(entry, 'no label')}"
         for of, value in entry.scores.items():
             if value is not None:
                 tip += f"\n{of} {score(value)}, chance {score(entry.base_rate.get(of))}"
@@ -458,7 +460,7 @@ def leaders_table(report: PatternReport) -> doc.Table:
     heads = [report.labelled(name) for name in found_labels(report)]
     columns: list[Leaders] = [
         Leaders("", lambda labelled: said_label(labelled[0]), right=False),
-        Leaders("best", lambda labelled: name_of(report, labelled[0]), right=False),
+        Leaders("best", lambda labelled: report.head_name(labelled[0].place), right=False),
         Leaders("score", lambda labelled: short(labelled[0].score)),
         Leaders("chance", lambda labelled: short(labelled[0].chance)),
         Leaders("95%", lambda labelled: interval(labelled[0], labelled[0].label or "")),
@@ -499,7 +501,7 @@ def score_table(
 
     known = [{**entry.scores, **entry.statistics} for entry in heads]
     columns: list[HeadColumn] = [
-        HeadColumn("", partial(name_of, report), right=False),
+        HeadColumn("", lambda entry: report.head_name(entry.place), right=False),
         HeadColumn("score", lambda entry: score(entry.scores.get(name))),
         HeadColumn("chance", lambda entry: score(entry.base_rate.get(name))),
     ]
