@@ -110,8 +110,8 @@ def scan(probing: Probing, texts: Sequence[Input]) -> list[TextFound]:
         scores = np.vstack([links.pop("fires"), stack.scores[0]])
         scores[:, [head in result.lost for head in result.places]] = np.nan
         chance = np.vstack([links.pop("fires_even"), stack.base[0]])
-        axes = text.queries(kind), text.keys(kind)
-        scanned.append(TextFound(*axes, result.places, scores, chance, **links))
+        queries, keys = text.queries(kind), text.keys(kind)
+        scanned.append(TextFound(queries, keys, result.places, scores, chance, **links))
     return scanned
 
 

@@ -86,7 +86,7 @@ def finding(report: AtlasReport) -> str:
         return lead + _strongest(report)
     sentence, fire = "", "fires" if len(firing) == 1 else "fire"
     for most in range(_NAMED, 0, -1):
-        words = []
+        words = list[str]()
         for head, known in firing[:most]:
             share, base = whole_percent(known.share), percent(known.base_rate, whole=True)
             texts, tokens = ("", "") if words else (" of texts", " of tokens")

@@ -274,11 +274,11 @@ def _regions(report: GenerateReport, shares: RegionShares, most: int = 0) -> doc
     most: how many single heads, the shown ones first; 0 for all.
     """
     run = report.run
-    facts.named, shown = region_heads(shares, run.name), {run.name(head) for head in report.heads}
-    rows = sorted(facts.named.rows, key=lambda row: row.cells[0] not in shown)
+    table, shown = region_heads(shares, run.name), {run.name(head) for head in report.heads}
+    rows = sorted(table.rows, key=lambda row: row.cells[0] not in shown)
     mean = doc.Row([f"mean of {len(shares.heads)}", *region_table(shares).rows[0].cells[2:]])
     title = [(f"attention of the {counted(len(run.steps), 'step')} to regions (uniform)", True)]
-    return facts.named._replace(rows=[mean, *rows[: most or len(rows)]], title=title, least=0)
+    return table._replace(rows=[mean, *rows[: most or len(rows)]], title=title, least=0)
 
 
 def _grid(report: GenerateReport) -> doc.HeadGrid:

@@ -237,12 +237,12 @@ def text_maps(
         token = visible([*run.regions.queries][region])
         asking = [at for at, name in enumerate(queries.regions) if visible(name) == token]
     else:
-        words = [word for word in word_ranges(queries) if not queries.special[word.start]]
-        texts = [(word, word_text(queries, word)) for word in reversed(words)]
+        ranges = [word for word in word_ranges(queries) if not queries.special[word.start]]
+        texts = [(word, word_text(queries, word)) for word in reversed(ranges)]
         plain = (word for word, text in texts if text.strip() and not is_punctuation(text))
         word = chosen or Word(next(plain, range(len(queries) - 1, len(queries))))
         asking, token = [*word.span], named_word(queries, word)
-        if len(asking) == 1 and any(asking[0] in whole and len(whole) > 1 for whole in words):
+        if len(asking) == 1 and any(asking[0] in whole and len(whole) > 1 for whole in ranges):
             token = f"piece {token}"
     weights = attention_from(run, asking)
     weights[:, sink_of(run.record)[1] & (not sink)] = np.nan
@@ -270,9 +270,9 @@ def text_maps(
     maps = []
     for name, row in rows:
         full = float(np.nanmax(row, initial=0.0)) or 1.0
-        title = [(name, True), (f"scale: max {share(full)}", False)]
+        words = [(name, True), (f"scale: max {share(full)}", False)]
         asked = Tokens((0,), (name,), (False,))
-        maps.append(doc.Map(name, row[None, :], asked, run.record.keys, title, full=full))
+        maps.append(doc.Map(name, row[None, :], asked, run.record.keys, words, full=full))
     title = titled(f"attention from {token}", run, sink)
     most = max((lines - len(maps) - _lines(title, room)) // len(maps), 1)
     if letters // max(room - _INDENT - _LABEL, 1) + _LISTING <= most:

@@ -375,9 +375,9 @@ def _asked(report: LongHeads) -> list[doc.Group]:
     """Return the part in full, the text coloured by what the word attends to, pairs and regions."""
     groups, tokens, name = list[doc.Group](), report.tokens, report.head_name
     if report.part is not None:
-        axes = [tokens.taken(side) for side in report.part]
+        queries, keys = (tokens.taken(side) for side in report.part)
         drawn = [
-            doc.Map(name(head[:2]), head.part, *axes)
+            doc.Map(name(head[:2]), head.part, queries, keys)
             for head in report.heads
             if head.part is not None
         ]
@@ -498,8 +498,8 @@ def measures(heads: Sequence[page.PageHead]) -> list[page.PageMeasure]:
         numbers = [number for head in heads if (number := head.values[name]) is not None]
         if known := [number for number in numbers if math.isfinite(number)]:
             unit = MEASURES[name].unit if name in MEASURES else "share"
-            words, unit = said_name(name).replace("_", " "), unit.removeprefix("share")
-            orders.append(page.PageMeasure(name, words, unit, min(known) < 0))
+            words, signed = said_name(name).replace("_", " "), min(known) < 0
+            orders.append(page.PageMeasure(name, words, unit.removeprefix("share"), signed))
     return orders
 
 

@@ -282,7 +282,7 @@ def measure(
     texts: Sequence[ProbeText],
     attention: Conditions,
     heads: Selection | None,
-    work: Callable[[int], None] = lambda cells: None,
+    work: Callable[[float], None] = lambda cells: None,
     reduce: Reduce = "auto",
     beside: Callable[[ProbeText], Beside] | None = None,
 ) -> tuple[TextScores, ...]:

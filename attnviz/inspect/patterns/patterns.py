@@ -128,7 +128,8 @@ def patterns(
         reduce=request.reduce,
     )
     notes = report.notes
-    if text is None and request.is_usual:
+    chosen = request.probe or request.control or request.layer or request.head
+    if text is None and request.view == "raw" and not chosen:  # all heads, in the usual way
         notes += tuple(keep_labels(model, report))
     target = None
     if given is not None and given.target is not None:

@@ -48,6 +48,7 @@ from attnviz.measures.one_text import head_scores
 from attnviz.measures.registry import DESCRIBED, LABELS, MEASURES, NEEDS, View, label_named
 from attnviz.measures.rows import Conditions
 from attnviz.models.model import Model
+from attnviz.progress import shares_of
 from attnviz.records import SINKS, UNKNOWN_NOTE, HeadLabel, Input, Kind, ModelInfo, Source
 from attnviz.texts import natural_texts
 
@@ -100,13 +101,7 @@ def score_patterns(
         sentences = shipped_sentences() if text is None else ()
     probes, skipped = probe_texts(probing, text, sentences, seeds)
     runs = 1 if control is None else 2
-    total, done = runs * sum(cells_of(probe, probing.kind) for probe in probes), 0
-
-    def work(cells: int) -> None:
-        nonlocal done
-        done += cells
-        progress(done / max(total, 1))
-
+    work = shares_of(runs * sum(cells_of(probe, probing.kind) for probe in probes), progress)
     used = {relation for probe in probes for relation, _, _ in probe.pairs}
     relations = (*(name for name in LABELS if name in used), *sorted(used - set(LABELS)))
     attention = Conditions(probing.kind, probing.causal, view, probing.ranked)
