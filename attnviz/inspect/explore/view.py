@@ -177,9 +177,14 @@ class View:
 
     def axes(self, encoding: str) -> Axes:
         """Return the axes of the map with their labels."""
-        if self.step is not None:
-            return _axes(self.record, encoding)
-        return _axes_of(self.shown, encoding)
+        queries, keys = self.record.queries, self.record.keys
+        return Axes(
+            _labels(queries, encoding),
+            _labels(keys, encoding),
+            self.record.causal,
+            query_regions=queries.regions,
+            key_regions=keys.regions,
+        )
 
     def names(self, encoding: str) -> tuple[list[str], list[str]]:
         """Return the names of the queries and keys; a repeated token has its index in the name."""
@@ -279,23 +284,10 @@ def places_of(tokens: Tokens, typed: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(indices)) or tuple(span.start for span in word_spans(tokens, typed))
 
 
-def _axes(record: AttentionRecord, encoding: str) -> Axes:
-    queries = token_labels(record.queries, encoding)
-    same = record.keys is record.queries
-    keys = queries if same else token_labels(record.keys, encoding)
-    regions = record.queries.regions, record.keys.regions
-    return Axes(queries, keys, record.causal, query_regions=regions[0], key_regions=regions[1])
-
-
 def _names(record: AttentionRecord, encoding: str) -> tuple[list[str], list[str]]:
     axes = link_names(record, LONGEST)
     queries, keys = ([visible(name, encoding) for name in names] for names in axes)
     return queries, keys
-
-
-@lru_cache(maxsize=4)
-def _axes_of(frame: Frame, encoding: str) -> Axes:
-    return _axes(frame.report.record, encoding)
 
 
 @lru_cache(maxsize=4)
@@ -469,3 +461,8 @@ def _run_of(view: View, written: Written) -> WrittenRun:
         index_base=report.index_base,
         known=view.frame.known,
     )
+
+
+@lru_cache(maxsize=8)
+def _labels(tokens: Tokens, encoding: str) -> Sequence[str]:
+    return token_labels(tokens, encoding)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -130,21 +130,15 @@ def finding(card: HeadCard) -> str:
     lead = "" if card.complete else "Incomplete. "
     if card.model.weights == "random":
         return f"{lead}Random weights: {card.name} has learnt nothing; its numbers are arbitrary."
-    sentences = "", ""
-    for sentences in _here(card) if card.asked else product(_labelled(card), _lost(card)):
-        if provenance.fits_two_lines(f"{lead}{' '.join(sentences)}".strip()):
-            break
-    return f"{lead}{' '.join(sentences)}".strip()
-
-
-def _here(card: HeadCard) -> Iterator[tuple[str, str]]:
-    """Yield pairs of sentences: where the head attends here, and, ever shorter, what it writes."""
-    label = _told_label(card)
-    name = f"{card.name}{f' ({provenance.known_text(label)})' if label.is_known else ''}"
-    attends = f"{name} {_attends(card, label)}"
-    for brief in (False, True):
-        yield attends, _towards(card, brief)
-    yield attends, ""
+    if card.asked:
+        label = _told_label(card)
+        known = f" ({provenance.known_text(label)})" if label.is_known else ""
+        attends = f"{card.name}{known} {_attends(card, label)}"
+        pairs = [(attends, end) for end in (_towards(card), _towards(card, brief=True), "")]
+    else:
+        pairs = [*product(_labelled(card), _lost(card))]
+    words = [f"{lead}{' '.join(pair)}".strip() for pair in pairs]
+    return next(filter(provenance.fits_two_lines, words), words[-1])
 
 
 def _told_label(card: HeadCard) -> HeadLabel:
@@ -315,7 +309,7 @@ def _writes(card: HeadCard) -> list[str]:
     return [f"{logits(effect.value)} to the logit of {answer}, {whole} (p = {p}){read}{base}"]
 
 
-def _towards(card: HeadCard, brief: bool) -> str:
+def _towards(card: HeadCard, brief: bool = False) -> str:
     """Return what the head writes towards the prediction as a sentence; empty if not measured."""
     report, effect = card.why, card.written
     if report is None or effect is None:

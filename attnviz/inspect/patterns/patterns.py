@@ -41,7 +41,7 @@ from attnviz.inspect.patterns.probes import (
 )
 from attnviz.inspect.patterns.report import PatternReport, PatternScores, Probe
 from attnviz.inspect.patterns.request import PatternsRequest
-from attnviz.inspect.patterns.score import blank, score_patterns, scored_report, stacked, unlabelled
+from attnviz.inspect.patterns.score import blank, score_patterns, scored_report, stacked
 from attnviz.measures.bootstrap import student_ends
 from attnviz.measures.exact_sums import Integers, known_exact, mean, total, variance
 from attnviz.measures.labels import KnownLabel, KnownLabels, least_strength
@@ -390,4 +390,4 @@ def _scores(sums: Mapping[str, Integers], places: Integers) -> dict[Place, Patte
                 head["statistics"][name] = float(described[row, column])
         if every[column] > 0:
             head["one_delimiter"] = float(gains[:, column].max() / every[column])
-    return unlabelled(heads)
+    return {head: PatternScores(*head, label=None, **own) for head, own in heads.items()}

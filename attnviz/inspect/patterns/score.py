@@ -271,7 +271,7 @@ def summaries(
     sentences = [pair for pair in zip(texts, results, strict=True) if pair[0].words is not None]
     for relation in relations if heads else ():
         _enter_relation(heads, relation, sentences)
-    return unlabelled(heads)
+    return {head: PatternScores(*head, label=None, **own) for head, own in heads.items()}
 
 
 def blank(heads: Iterable[Place]) -> dict[Place, dict[str, Any]]:
@@ -279,11 +279,6 @@ def blank(heads: Iterable[Place]) -> dict[Place, dict[str, Any]]:
     kinds = ("scores", "base_rate", "intervals", "measured", "reach", "pairs", "agreeing")
     none = dict.fromkeys(DESCRIBED)
     return {head: {"statistics": {**none}} | {kind: {} for kind in kinds} for head in heads}
-
-
-def unlabelled(heads: Mapping[Place, dict[str, Any]]) -> dict[Place, PatternScores]:
-    """Return a ``PatternScores`` without label for each head. heads: the fields, see ``blank``."""
-    return {head: PatternScores(*head, label=None, **own) for head, own in heads.items()}
 
 
 def _enter_probe(heads: Mapping[Place, dict[str, Any]], probe: str, stack: Stack) -> None:
