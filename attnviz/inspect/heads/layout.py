@@ -79,7 +79,7 @@ _LONGEST_LABEL, _BETWEEN = 12, 3
 _ARCS_ROOM = 200  # the longest text, in columns, over which a page draws arcs
 _HEADED = 6  # the columns of a cell below its token, where tokens do not stand on the diagonal
 _NARROW_SCALE = 28  # the columns of the legend of a narrow map
-_MEANINGS = {"peak": "peaked, few tokens", "diff": "diffuse, many tokens"}
+_MEANINGS = {"peak": "peaked (few tokens)", "diff": "diffuse (many tokens)"}
 """What a head without label attends to, by the short word in its cell."""
 
 Groups = list[doc.Group]
@@ -270,7 +270,7 @@ def text_maps(
     maps = []
     for name, row in rows:
         full = float(np.nanmax(row, initial=0.0)) or 1.0
-        words = [(name, True), (f"scale: max {share(full)}", False)]
+        words = [(name, True), (f"full shade = {share(full)}", False)]
         asked = Tokens((0,), (name,), (False,))
         maps.append(doc.Map(name, row[None, :], asked, run.record.keys, words, full=full))
     title = titled(f"attention from {token}", run, sink)

@@ -105,7 +105,7 @@ def overview_words(run: HeadsRecord) -> list[str]:
     names = list(dict.fromkeys(labelled[at] for at in sinks))
     sink = " and ".join(names) if len(names) <= 2 else "special tokens"
     sink = "first token" if sinks == [0] else sink
-    words = [f"sinks here: {resting} of {len(run.heads)} heads ({sink})"] if resting else []
+    words = [f"sink heads: {resting} of {len(run.heads)} ({sink})"] if resting else []
     labels = [entry.label for entry in run.heads if entry.label.is_finding]
     source = "none: attnviz patterns measures them"
     if labels:
