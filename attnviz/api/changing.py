@@ -356,8 +356,8 @@ def check(
     Raises what ``capture`` raises, UnsupportedError if the attention cannot be observed.
     """
     from attnviz.inspect.check import check as question
-    from attnviz.inspect.check.ci import write_junit
     from attnviz.inspect.check.request import CheckRequest
+    from attnviz.inspect.check.screen import write_junit
     from attnviz.models.resolve import LoadOptions
 
     request, path = CheckRequest.of(locals()), Path(file)

@@ -70,7 +70,7 @@ def check(
         options=lambda name: shared.load_options(name, loading, model.seed),
         load=outlet.load,
     )
-    if rules is None or not rules.of_config:
+    if rules is None or any(rule.kind != "CountRule" for rule in rules.rules):
         _ = checked.model  # loads it under its own spinner
     with outlet.advancing("scoring heads") as advance:
         report = question.check(checked, file.file, request, rules, advance)
@@ -87,7 +87,7 @@ def _show(report: CheckReport, outlet: Outlet, junit: Path | None) -> None:
         and a failed rule still fails the command.
     """
     from attnviz.cli.terminal import discard_output
-    from attnviz.inspect.check import ci
+    from attnviz.inspect.check import screen as ci
     from attnviz.inspect.check.report import on_github
 
     lost: list[AttnvizError] = []

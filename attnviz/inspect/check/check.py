@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 
 from attnviz.draw.whole_file import check_writable, whole_file
 from attnviz.errors import UsageError
-from attnviz.inspect.check.baseline import (
+from attnviz.inspect.check.measure import (
     Baseline,
+    CheckedModel,
     check_beside,
     check_finite,
     check_renewable,
     write_baseline,
 )
-from attnviz.inspect.check.measure import CheckedModel
 from attnviz.inspect.check.report import CheckReport
 from attnviz.inspect.check.request import CheckRequest
 from attnviz.inspect.check.rules import RuleFile, outcome, read_rules
@@ -172,6 +172,9 @@ def initial_rules(measured: CheckedModel, path: Path, name: str) -> str:
     converted (see ``in_other_numbers``). Raises UnsupportedError for a model that cannot be run in
     another number format, LoadError or UsageError if its attention or its loss is not finite.
     """
+    if name[:1] == "." and os.path.isdir(name):  # as seen from the file of rules
+        beside = os.path.relpath(name, path.parent)
+        name = f"./{Path(beside).as_posix()}" if beside[:1] != "." else beside
     check_finite(measured.baseline)
     now, report, losses = measured.baseline, measured.patterns, _losses(measured)
     apart = max(text.apart for text in measured.built_in)
@@ -183,7 +186,7 @@ def initial_rules(measured: CheckedModel, path: Path, name: str) -> str:
     check_finite(noise.baseline)
     margins = _margins(now, noise.baseline)
     lines = [
-        f"model = {_quoted(_model(name, path))}",
+        f"model = {_quoted(name)}",
         "",
         "# Written by attnviz check --init from what the model does now. Margins are",
         "# twice the most that noise moved any head, measured in the same run: the",
@@ -216,7 +219,7 @@ def initial_rules(measured: CheckedModel, path: Path, name: str) -> str:
         wider = max(_FACTOR * max(moves), _LEAST_LOSS)
         at_most = math.ceil((np.concatenate(losses).mean() + wider) * 10_000) / 10_000
         add('loss_on = "built-in texts"', f"at_most = {at_most:g}")
-    apart = max(apart, *(each.apart for each in noise.built_in))
+    apart = max(apart, *(text.apart for text in noise.built_in))
     add("rows_sum_to_one = true", f"at_most = {_above(max(_FACTOR * apart, _LEAST_ROW)):g}")
     for number, count in counts.items():
         value = f"{count:g}" if count != int(count) else str(int(count))
@@ -288,14 +291,6 @@ def _losses(measured: CheckedModel) -> list[NDArray[np.float64]] | None:
     every = float(np.concatenate(losses).sum())
     require_number("loss over the built-in texts", every, measured.model.info)
     return losses
-
-
-def _model(name: str, path: Path) -> str:
-    """Return a model's name as it is written into the file of rules at ``path``."""
-    if name[:1] != "." or not os.path.isdir(name):
-        return name
-    beside = os.path.relpath(name, path.parent)
-    return f"./{Path(beside).as_posix()}" if beside[:1] != "." else beside
 
 
 def _quoted(text: str) -> str:

@@ -176,12 +176,12 @@ class CheckReport(Report):
     @property
     def failed(self) -> Sequence[Outcome]:
         """Return the outcomes of rules that do not hold and are not warnings."""
-        return [one for one in self.outcomes if not one.passed and not one.rule.warning]
+        return [own for own in self.outcomes if not own.passed and not own.rule.warning]
 
     @property
     def warned(self) -> Sequence[Outcome]:
         """Return the outcomes of warnings that do not hold."""
-        return [one for one in self.outcomes if not one.passed and one.rule.warning]
+        return [own for own in self.outcomes if not own.passed and own.rule.warning]
 
     @property
     def passed(self) -> bool:
