@@ -232,7 +232,7 @@ def patch(
     """
     from attnviz.inspect.interventions.patch import patch as question
     from attnviz.inspect.interventions.patch.request import PatchRequest
-    from attnviz.inspect.interventions.prompts import picture_pair, read_pairs
+    from attnviz.prompts.request import picture_pair, read_pairs
 
     request = PatchRequest.of(locals())
     typed = text_or_none(clean), text_or_none(corrupt)
@@ -270,7 +270,7 @@ def path(
     """
     from attnviz.inspect.interventions.path import path as question
     from attnviz.inspect.interventions.path.request import PathRequest
-    from attnviz.inspect.interventions.prompts import read_pairs
+    from attnviz.prompts.request import read_pairs
 
     request = PathRequest.of(locals() | {"sender": spelled_head(sender)})
     read = read_pairs(text_or_none(clean), text_or_none(corrupt), request.pairs, chat=chat)

@@ -51,12 +51,12 @@ class Prompt(NamedTuple):
     """One prompt with the question about it, as typed.
 
     own: the values of options of the question, by name, that stand in place of the request's.
-    place: the prompt's name in messages; empty if a person typed it.
+    name: of the prompt in messages; empty if a person typed it.
     """
 
     text: str
     own: Mapping[str, str | None] = {}
-    place: str = ""
+    name: str = ""
 
 
 def read_prompts(
@@ -94,8 +94,7 @@ def read_prompts(
         ], rows.source
     many = texts if isinstance(texts, Texts) else read_texts_file(texts, "--texts", column)
     return [
-        Prompt(text, place=many.place(at) if many.lines else "")
-        for at, text in enumerate(many.texts)
+        Prompt(text, name=many.name(at) if many.lines else "") for at, text in enumerate(many.texts)
     ], many.source
 
 
@@ -178,14 +177,14 @@ def place_in(tokens: Tokens, typed: str | None, option: str) -> int | None:
 # The study -----------------------------------------------------------------------------------
 
 
-class HasPlace(Protocol):
+class HasName(Protocol):
     """A prompt, or a pair of prompts, with its name in messages; empty if a person typed it."""
 
     @property
-    def place(self) -> str: ...
+    def name(self) -> str: ...
 
 
-Asked = TypeVar("Asked", bound=HasPlace)
+Asked = TypeVar("Asked", bound=HasName)
 
 
 def fitting(
@@ -202,9 +201,9 @@ def fitting(
         try:
             made.append(make(index, prompt))
         except UsageError as error:
-            if not prompt.place:
+            if not prompt.name:
                 raise
-            failures.append(f"{prompt.place}: {error}")
+            failures.append(f"{prompt.name}: {error}")
     if not made:
         raise UsageError(f"none of {len(prompts)} {nouns} can be measured; {failures[0]}")
     left = f"{len(failures)} of {len(prompts)} {nouns} left out; {failures[0]}" if failures else ""
@@ -216,21 +215,21 @@ class Studied(Generic[Given, Question]):
     """One prompt or pair of prompts of a study, ready to be measured.
 
     text: as screens show it. given: its tokens. question: what is asked of it; of one prompt the
-        request with the prompt's own options. place: its name in messages.
+        request with the prompt's own options. name: in messages.
     """
 
     text: str
     given: Given
     question: Question
-    place: str
+    name: str
 
     @contextmanager
     def naming(self) -> Iterator[None]:
-        """Make the messages of errors about this prompt begin with its place, if it has one."""
+        """Make the messages of errors about this prompt begin with its name, if it has one."""
         try:
             yield
         except UsageError as error:
-            raise UsageError(f"{self.place}: {error}" if self.place else str(error)) from error
+            raise UsageError(f"{self.name}: {error}" if self.name else str(error)) from error
 
 
 StudiedPrompt = Studied[Input, Request]
@@ -284,7 +283,7 @@ def study_of(
         shown = both_texts(text, getattr(request, "second", None))
         question = replace(request, **prompt.own)
         key = given.ids, *prompt.own.values()
-        kept[key] = Studied(shown, given, question, prompt.place)
+        kept[key] = Studied(shown, given, question, prompt.name)
     first, *_ = kept.values()
     return PromptStudy(
         prompts=tuple(kept.values()),

@@ -26,7 +26,7 @@ from attnviz.inspect.interventions.ablate.report import AblationReport
 from attnviz.inspect.interventions.ablate.request import AblateRequest
 from attnviz.inspect.interventions.path.path import AllPaths, all_paths, alone
 from attnviz.inspect.interventions.path.report import PathReport
-from attnviz.inspect.interventions.prompts import read_pairs
+from attnviz.prompts.request import read_pairs
 from attnviz.inspect.patterns.patterns import patterns
 from attnviz.inspect.patterns.probes import probe_tokens
 from attnviz.inspect.patterns.report import PatternReport

@@ -42,7 +42,7 @@ from attnviz.inspect.interventions.ablate.claims import (
     without_words,
 )
 from attnviz.inspect.interventions.ablate.screen import ranking_tables, where_it_hurts
-from attnviz.inspect.interventions.means import Mean
+from attnviz.inspect.interventions.study import Mean
 from attnviz.inspect.interventions.path.report import Listener
 from attnviz.inspect.interventions.path.screen import path_table, share_table
 from attnviz.inspect.patterns.report import PatternScores
@@ -403,7 +403,7 @@ def _read_by(card: HeadCard) -> list[str]:
     readers, every = card.readers, card.readers.listeners
     clear = [later for later in every if later.clear]
     words = [
-        f"{readers.name(later.place, later.into)}'s {SITES[later.into].words} {_share(later.share)}"
+        f"{readers.name(later.reader, later.into)}'s {SITES[later.into].words} {_share(later.share)}"
         for later in clear
     ]
     others = "no later head in particular"

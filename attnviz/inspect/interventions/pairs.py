@@ -11,12 +11,12 @@ import numpy as np
 from attnviz.draw.labels import token_labels
 from attnviz.engine.patching import Direction, Pair
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.inspect.interventions.prompts import Prompts
 from attnviz.measures.bootstrap import copies_note
 from attnviz.models.model import Model, TwoStackModel
 from attnviz.models.stack_model import StackModel
 from attnviz.options import RegionOptions
 from attnviz.progress import Advance
+from attnviz.prompts.request import Prompts
 from attnviz.prompts.study import PromptStudy, Studied, fitting, no_decoder
 from attnviz.records import Input, Tokens
 from attnviz.regions import RegionReader, both_texts, finished, region_reader
@@ -51,19 +51,19 @@ class TokenPair:
     @property
     def matches(self) -> tuple[tuple[int, int], ...]:
         """Return the positions (in clean, in corrupt) of tokens that correspond to each other."""
-        places = range(len(self.corrupt)) if self.places is None else self.places
-        return tuple((place, at) for at, place in enumerate(places) if place >= 0)
+        positions = range(len(self.corrupt)) if self.places is None else self.places
+        return tuple((clean, at) for at, clean in enumerate(positions) if clean >= 0)
 
     @property
     def changed(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the positions of the tokens that differ: in the clean, in the corrupt prompt."""
-        clean, corrupt = self.clean.ids, self.corrupt.ids
-        same = [(place, at) for place, at in self.matches if clean[place] == corrupt[at]]
-        kept, others = {place for place, _ in same}, {at for _, at in same}
-        return (
-            tuple(place for place in range(len(clean)) if place not in kept),
-            tuple(at for at in range(len(corrupt)) if at not in others),
+        both = self.clean.ids, self.corrupt.ids
+        same = [match for match in self.matches if both[0][match[0]] == both[1][match[1]]]
+        clean, corrupt = (
+            tuple(at for at in range(len(ids)) if at not in {match[side] for match in same})
+            for side, ids in enumerate(both)
         )
+        return clean, corrupt
 
 
 def encode_pair(
@@ -88,7 +88,7 @@ def encode_pair(
             )
     if clean.layout is not None and corrupt.layout is not None:
         grids = [tokens.grids for tokens in (clean.layout, corrupt.layout)]
-        if [one[1:3] for one in grids[0]] != [one[1:3] for one in grids[1]]:
+        if len({tuple(grid[1:3] for grid in own) for own in grids}) > 1:
             sizes = [f"{grid.rows} x {grid.columns}" for grid, *_ in grids]
             raise UsageError(
                 f"the images have {sizes[0]} and {sizes[1]} patches: give two of one shape"
@@ -160,18 +160,9 @@ def _against(clean: Tokens, corrupt: Tokens, begin: int, end: int) -> str:
     sides = []
     for name, tokens in (("clean", clean), ("corrupt", corrupt)):
         differ = token_labels(tokens)[begin : len(tokens) - end]
-        shown = [*differ[:_MOST_SHOWN], *["…"] * (len(differ) > _MOST_SHOWN)]
-        sides.append(f"{' | '.join(shown) or 'nothing'} ({name})")
+        words = " | ".join([*differ[:_MOST_SHOWN], *["…"] * (len(differ) > _MOST_SHOWN)])
+        sides.append(f"{words or 'nothing'} ({name})")
     return ", ".join(sides)
-
-
-def decoder_text(model: Model, text: str | None) -> Tokens | None:
-    """Return the decoder's first tokens, None for one stack; UsageError if that has a text."""
-    if not isinstance(model, TwoStackModel) or "decoder" not in model.kinds:
-        if text is not None:
-            raise no_decoder(model)
-        return None
-    return model.encode_target(text or "")
 
 
 StudiedPair = Studied[TokenPair, Prompts]
@@ -192,11 +183,15 @@ def pair_study(
     copies: whether a pair that is given twice stays twice.
     Raises UsageError if no pair fits the model.
     """
-    decoder = decoder_text(model, target)
+    decoder = None
+    if isinstance(model, TwoStackModel) and "decoder" in model.kinds:
+        decoder = model.encode_target(target or "")
+    elif target is not None:
+        raise no_decoder(model)
 
     def studied(_: int, pair: Prompts) -> StudiedPair:
         tokens = encode_pair(model, pair, align, decoder)
-        return Studied(both_texts(pair.clean, pair.second), tokens, pair, pair.place)
+        return Studied(both_texts(pair.clean, pair.second), tokens, pair, pair.name)
 
     read = [pair.changed(lambda text: finished(model, text, answering=True)) for pair in pairs]
     fit, notes = fitting(read, studied, "pairs")
@@ -230,45 +225,39 @@ def control_pairs(
     without such a pair, the changed tokens are drawn at random from the vocabulary.
     """
     generator, clean = np.random.default_rng(seed), direction == "denoise"
+    sources = [pair.clean if clean else pair.corrupt for pair in pairs]
     controls, drawn = list[tuple[int, TokenPair]](), 0
-    for index, pair in enumerate(pairs):
-        others = generator.permutation(len(pairs)).tolist()
-        fit = [other for other in others if _replaces(pair, pairs[other], direction)][:draws]
+    for index, (pair, own) in enumerate(zip(pairs, sources, strict=True)):
+        others = [sources[other] for other in generator.permutation(len(pairs)) if other != index]
+        fit = [
+            other
+            for other in others
+            if pair.places is None and len(other) == len(own)
+            if all(own.ids[at] != other.ids[at] for at in pair.changed[0])
+        ]
         for number in range(draws if len(pairs) == 1 else 1):
             if number < len(fit):
-                source = _source(pairs[fit[number]], direction)
+                source = fit[number]
             else:
-                source, drawn = _randomised(model, pair, direction, generator), drawn + 1
+                changed, drawn = pair.changed[0 if clean else 1], drawn + 1
+                source = _randomised(model, own, changed, generator)
             control = replace(pair, clean=source) if clean else replace(pair, corrupt=source)
             controls.append((index, control))
     return ControlPairs(tuple(controls), drawn)
 
 
-def _source(pair: TokenPair, direction: Direction) -> Tokens:
-    return pair.clean if direction == "denoise" else pair.corrupt
-
-
-def _replaces(pair: TokenPair, other: TokenPair, direction: Direction) -> bool:
-    """Return whether another pair's source can be the unrelated source of this pair."""
-    own, others = _source(pair, direction), _source(other, direction)
-    if other is pair or pair.places is not None or len(own) != len(others):
-        return False
-    return all(own.ids[at] != others.ids[at] for at in pair.changed[0])
-
-
 def _randomised(
-    model: Model, pair: TokenPair, direction: Direction, generator: np.random.Generator
+    model: Model, own: Tokens, changed: Sequence[int], generator: np.random.Generator
 ) -> Tokens:
-    own = _source(pair, direction)
+    """Return tokens with random ones at the changed positions, or a picture's patches mixed."""
     if own.layout is not None:
         from attnviz.models.picture_texts import PictureTextModel  # with torch
 
         assert isinstance(model, PictureTextModel)
         return model.scrambled(own, generator)
     vocabulary = model.vocabulary()
-    places = pair.changed[0 if direction == "denoise" else 1]
-    drawn = generator.choice(vocabulary.plain, len(places)).tolist()
+    drawn = generator.choice(vocabulary.plain, len(changed)).tolist()
     ids, texts = list(own.ids), list(own.texts)
-    for place, number, text in zip(places, drawn, vocabulary.texts(drawn), strict=True):
-        ids[place], texts[place] = number, text
+    for at, number, text in zip(changed, drawn, vocabulary.texts(drawn), strict=True):
+        ids[at], texts[at] = number, text
     return replace(own, ids=tuple(ids), texts=tuple(texts))

@@ -6,8 +6,8 @@ import pytest
 
 from attnviz.errors import UsageError
 from attnviz.inspect.interventions.pairs import TokenPair, control_pairs, encode_pair
-from attnviz.inspect.interventions.prompts import Prompts, read_pairs
 from attnviz.models.bundled import Bundled
+from attnviz.prompts.request import Prompts, read_pairs
 from attnviz.records import Tokens
 
 from .make_pairs import FILE, made, written
@@ -19,8 +19,8 @@ def test_the_built_in_pairs_are_those_that_the_script_makes():
     assert FILE.read_text(encoding="utf-8") == written()
     found = read_pairs(None, None, None)
     assert found.source == "40 built-in pairs"
-    assert [pair._replace(place="") for pair in found.prompts] == [Prompts(**row) for row in made()]
-    assert found.prompts[2].place == "pair 3 (line 3)"
+    assert [pair._replace(name="") for pair in found.prompts] == [Prompts(**row) for row in made()]
+    assert found.prompts[2].name == "pair 3 (line 3)"
 
 
 @pytest.mark.parametrize("row", list(made()), ids=lambda row: row["answer"])

@@ -25,8 +25,7 @@ from attnviz.inspect.interventions.ablate.edges import Pairs
 from attnviz.inspect.interventions.ablate.plan import AblationPlan, plan_of
 from attnviz.inspect.interventions.ablate.report import AblationReport, Effect
 from attnviz.inspect.interventions.ablate.request import UNITS, AblateRequest
-from attnviz.inspect.interventions.means import Mean, p_values
-from attnviz.inspect.interventions.study import Metrics, Series, Study
+from attnviz.inspect.interventions.study import Mean, Metrics, Series, Study, p_values
 from attnviz.measures.bootstrap import few_note, intervals, spearman
 from attnviz.measures.one_text import head_scores
 from attnviz.measures.words import joined

@@ -14,7 +14,7 @@ from attnviz.engine.likely import START_END
 from attnviz.inspect.interventions.ablate.edges import CONTROLS, Moved
 from attnviz.inspect.interventions.ablate.report import AblationReport, Effect
 from attnviz.inspect.interventions.ablate.request import UNITS
-from attnviz.inspect.interventions.means import Mean, incomplete
+from attnviz.inspect.interventions.study import Mean, incomplete
 from attnviz.measures.bootstrap import CHANCE, LEAST_TEXTS
 from attnviz.measures.words import words_of_tokens
 from attnviz.prompts.naming import quoted_word

@@ -27,7 +27,7 @@ from attnviz.engine.effects import (
 )
 from attnviz.errors import UsageError
 from attnviz.inspect.interventions.ablate.edges import Edge
-from attnviz.inspect.interventions.means import NOT_MEASURED, Mean, place_name
+from attnviz.inspect.interventions.study import NOT_MEASURED, Mean, cell_name
 from attnviz.measures.bootstrap import chance_of_largest
 from attnviz.records import NO_LABEL, HeadLabel, HeadsRecord, Kind, ModelInfo, Provenance, Tokens
 
@@ -411,7 +411,7 @@ class AblationReport(Report, Provenance):
         """Return an ablation's name: ``L2H5``, ``L2KV1``, ``L2 MLP``, or those of several parts."""
         place = self.cell(variant)
         if place is not None:
-            name = place_name(place, _LETTERS.get(self.unit, ""), self.index_base)
+            name = cell_name(place, _LETTERS.get(self.unit, ""), self.index_base)
             return name + _OF_LAYER.get(self.unit, "")
         if variant.name is not None:
             return variant.name

@@ -16,7 +16,7 @@ from attnviz.draw.signed import explained, one_line, signed_scale
 from attnviz.engine.effects import METRICS, Metric
 from attnviz.inspect.interventions.ablate import claims
 from attnviz.inspect.interventions.ablate.report import AblationReport, Effect, scale_of
-from attnviz.inspect.interventions.means import (
+from attnviz.inspect.interventions.study import (
     Mean,
     base_rates,
     effect_grid,

@@ -15,7 +15,6 @@ from attnviz.draw.signed import Place
 from attnviz.engine.known_labels import known_labels
 from attnviz.engine.patching import WHOLE_LAYER, Patch, PatchMetric, PatchScores
 from attnviz.engine.scan.patching import Patching
-from attnviz.inspect.interventions.means import Ends, Mean, p_values
 from attnviz.inspect.interventions.patch.plan import MOST_FOLLOWED, AskedPair, PatchPlan, plan_of
 from attnviz.inspect.interventions.patch.report import (
     METRICS,
@@ -25,8 +24,7 @@ from attnviz.inspect.interventions.patch.report import (
     TokenEffects,
 )
 from attnviz.inspect.interventions.patch.request import PatchRequest
-from attnviz.inspect.interventions.prompts import PromptPairs
-from attnviz.inspect.interventions.study import Metrics, Series, Study
+from attnviz.inspect.interventions.study import Ends, Mean, Metrics, Series, Study, p_values
 from attnviz.measures.bootstrap import (
     LEAST_TEXTS,
     benjamini_hochberg,
@@ -38,6 +36,7 @@ from attnviz.measures.bootstrap import (
 from attnviz.models.model import Model
 from attnviz.models.work import Work, about_tokens
 from attnviz.progress import UNWATCHED, Watch, shares_of
+from attnviz.prompts.request import PromptPairs
 from attnviz.reading import finite
 from attnviz.resume import ResumeFile
 

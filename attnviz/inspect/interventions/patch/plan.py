@@ -27,11 +27,11 @@ from attnviz.inspect.interventions.pairs import (
 )
 from attnviz.inspect.interventions.patch.report import AskedToken
 from attnviz.inspect.interventions.patch.request import PatchRequest
-from attnviz.inspect.interventions.prompts import PromptPairs
 from attnviz.measures.words import find_in
 from attnviz.models.model import Model, model_identity, require_number
 from attnviz.models.own import OwnAttention
 from attnviz.progress import UNWATCHED, Watch
+from attnviz.prompts.request import PromptPairs
 from attnviz.prompts.study import fitting
 from attnviz.records import Kind, Tokens
 from attnviz.resume import digest

@@ -14,10 +14,10 @@ from attnviz.draw.report import Report
 from attnviz.draw.signed import Place
 from attnviz.draw.values import known_label_facts, model_facts, table_of, token_facts
 from attnviz.engine.patching import WHOLE_LAYER, Direction, PatchMetric, What
-from attnviz.inspect.interventions.means import NOT_MEASURED, Mean, place_name
 from attnviz.inspect.interventions.pairs import TokenPair
 from attnviz.inspect.interventions.patch.request import Asked as Method
 from attnviz.inspect.interventions.patch.request import At
+from attnviz.inspect.interventions.study import NOT_MEASURED, Mean, cell_name
 from attnviz.records import HeadLabel, Kind, ModelInfo, Provenance, Tokens
 
 
@@ -249,7 +249,7 @@ class PatchReport(Report, Provenance):
 
     def name(self, place: Place) -> str:
         """Return the name of a patched head or layer, such as ``L2H5``, ``L2KV1`` or ``L2``."""
-        return place_name(place, self._letters, self.index_base)
+        return cell_name(place, self._letters, self.index_base)
 
     @property
     def _letters(self) -> str:

@@ -9,7 +9,6 @@ from typing import Literal
 from attnviz.draw.numbers import listed
 from attnviz.engine.patching import SITES, WHOLE_LAYER, Direction, PatchMetric, What
 from attnviz.errors import UsageError
-from attnviz.inspect.interventions.prompts import PromptPair
 from attnviz.options import (
     HeadChoice,
     IndexBase,
@@ -24,6 +23,7 @@ from attnviz.options import (
     read_size,
     spelled_heads,
 )
+from attnviz.prompts.request import PromptPair
 
 At = Literal["all", "last", "changed"]
 """The tokens to patch: all, the one that predicts, or those in which the prompts differ."""

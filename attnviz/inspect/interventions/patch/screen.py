@@ -23,20 +23,20 @@ from attnviz.draw.provenance import (
 )
 from attnviz.draw.signed import one_line, signed_grid, signed_scale
 from attnviz.engine.patching import SITES
-from attnviz.inspect.interventions.means import (
-    base_rates,
-    effect_grid,
-    effect_table,
-    incomplete,
-    label_column,
-    number,
-)
 from attnviz.inspect.interventions.patch.report import (
     METRICS,
     AskedToken,
     PatchEffect,
     PatchReport,
     TokenEffects,
+)
+from attnviz.inspect.interventions.study import (
+    base_rates,
+    effect_grid,
+    effect_table,
+    incomplete,
+    label_column,
+    number,
 )
 from attnviz.measures.bootstrap import LEAST_TEXTS
 from attnviz.measures.labels import label_look

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from attnviz.engine.patching import Into
-from attnviz.inspect.interventions.prompts import PromptPair
 from attnviz.options import IndexBase, Options, Ranked, Seed, argument, option
+from attnviz.prompts.request import PromptPair
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from attnviz.draw.numbers import NumberScale, counted, whole_percent
 from attnviz.draw.provenance import fits_two_lines, model_words, named, notes_group
 from attnviz.draw.signed import signed_scale
 from attnviz.engine.patching import ATTENDED, SITES, Into
-from attnviz.inspect.interventions.means import base_rates, effect_grid, effect_table
 from attnviz.inspect.interventions.path.report import Listener, PathReport
+from attnviz.inspect.interventions.study import base_rates, effect_grid, effect_table
 from attnviz.measures.words import joined
 
 _GAP = 3
@@ -67,7 +67,6 @@ def document(report: PathReport) -> doc.Document:
 
 
 def _first(report: PathReport, columns: int) -> list[doc.Group]:
-    """Return the first screen: grids of the sender's share, and the ranking."""
     strongest = report.listeners[0].into
     order = [strongest, *(into for into in ATTENDED if into != strongest and _of(report, into))]
     grids, width = [_grid(report, into) for into in order], -_GAP
@@ -85,7 +84,6 @@ def _first(report: PathReport, columns: int) -> list[doc.Group]:
 
 
 def _finding(report: PathReport) -> str:
-    """Return the finding: the later heads in whose input the sender has the largest share."""
     sender = report.name(report.sender)
     if report.model.weights == "random":
         return f"Untrained random weights: what later heads read from {sender} is arbitrary."
@@ -94,10 +92,10 @@ def _finding(report: PathReport) -> str:
         max(report.listeners, key=lambda listener: listener.share.value)
     ]
     share, into = _percent(first.share.value), SITES[first.into].words
-    reader = f"{report.name(first.place, first.into)}'s {into}"
+    reader = f"{report.name(first.reader, first.into)}'s {into}"
     words = f"{share} of the difference in {reader} between the prompts"
     for own in others:
-        words += f", {_percent(own.share.value)} in {report.name(own.place, own.into)}'s"
+        words += f", {_percent(own.share.value)} in {report.name(own.reader, own.into)}'s"
     usual = first.share.base_rate
     other = "" if usual is None else f"; other heads of its layer average {_percent(usual)}"
     if clear:
@@ -126,9 +124,8 @@ def _scale(listeners: Sequence[Listener]) -> NumberScale:
 
 
 def _grid(report: PathReport, into: Into) -> doc.HeadGrid:
-    """Return a grid of the sender's share in one input of every later head."""
     grid = effect_grid(
-        {listener.place: listener.share for listener in _of(report, into)},
+        {listener.reader: listener.share for listener in _of(report, into)},
         _scale(report.listeners),
         f"share of their {SITES[into].words}",
         lambda column: f"{report.letter(into)}{column + report.index_base}",
@@ -144,7 +141,7 @@ def path_table(report: PathReport, most: int, brief: bool = False) -> doc.Table:
         the number of rows. brief: True leaves out the last two columns.
     """
     shown = report.listeners[:most]
-    names = [f"{report.name(own.place, own.into)} {own.into}" for own in shown]
+    names = [f"{report.name(own.reader, own.into)} {own.into}" for own in shown]
     return share_table(names, shown, _scale(report.listeners), brief=brief)
 
 

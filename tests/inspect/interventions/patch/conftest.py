@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from attnviz.engine.patching import WHOLE_LAYER
-from attnviz.inspect.interventions.means import Mean
 from attnviz.inspect.interventions.pairs import TokenPair
 from attnviz.inspect.interventions.patch.report import (
     AskedToken,
@@ -15,6 +14,7 @@ from attnviz.inspect.interventions.patch.report import (
     PatchReport,
     TokenEffects,
 )
+from attnviz.inspect.interventions.study import Mean
 from attnviz.measures.labels import KnownLabel, KnownLabels
 from attnviz.records import ModelInfo, Tokens
 
