@@ -206,7 +206,7 @@ class PatchReport(Report, Provenance):
         """Yield the CSV header, then a row for each patch: name, layer, head, effect and others."""
         names = ("effect", "metric", "change", "ci_low", "ci_high", "base_rate", "q", "gradient")
         data = self.data()
-        entries = [*data["heads"], *[data["together"]] * (self.together is not None)]
+        entries = [*data["heads"], *filter(None, [data["together"]])]
         rows = ({**entry, "pairs": data["pair_count"]} for entry in entries)
         return table_of(("name", "layer", "head", "pairs", *names), rows)
 
@@ -244,12 +244,11 @@ class PatchReport(Report, Provenance):
 
     def column(self, column: int) -> str:
         """Return the name over a column of the grid. column: its index, from 0."""
-        letters = self._letters
-        return f"{letters}{column + self.index_base}" if letters else self.what
+        return self.what if self.whole_layers else f"{self._letters}{column + self.index_base}"
 
-    def name(self, place: Place) -> str:
+    def name(self, cell: Place) -> str:
         """Return the name of a patched head or layer, such as ``L2H5``, ``L2KV1`` or ``L2``."""
-        return cell_name(place, self._letters, self.index_base)
+        return cell_name(cell, self._letters, self.index_base)
 
     @property
     def _letters(self) -> str:

@@ -34,7 +34,7 @@ Asked = Literal["exact", "gradient", "both"]
 
 def _names(whole: bool) -> str:
     """Return the kinds of patch sites for the help: those of heads, or those of layers."""
-    names = [what + sort.note for what, sort in SITES.items() if (what in WHOLE_LAYER) == whole]
+    names = [own + site.note for own, site in SITES.items() if (own in WHOLE_LAYER) == whole]
     return listed(names, "or")
 
 
@@ -122,19 +122,19 @@ class PatchRequest(
     def __post_init__(self) -> None:
         object.__setattr__(self, "together", spelled_heads(self.together))
         super().__post_init__()
-        what, one = self.what, self.clean is not None
+        alone, layers = self.clean is not None, self.what in WHOLE_LAYER
         named = "--head" if self.head else "--together"
-        option = f"--what {what}" if what != "output" else "--by-token"
+        option = f"--what {self.what}" if self.what != "output" else "--by-token"
         refused = {
-            f"--what {what} has no heads: leave out {named}, or choose --layer": what in WHOLE_LAYER
+            f"--what {self.what} has no heads: leave out {named}, or choose --layer": layers
             and (self.head or self.together),
             "--by-token shows the tokens of one pair: give CLEAN and CORRUPT": self.by_token
-            and not one,
+            and not alone,
             "--by-token patches each token by itself: leave out --at": self.by_token and self.at,
-            "--fdr needs many pairs to have a p-value at all: add --pairs FILE": self.fdr and one,
+            "--fdr needs many pairs to have a p-value at all: add --pairs FILE": self.fdr and alone,
             f"--method {self.method} estimates heads' outputs: not {option}": self.method != "exact"
-            and (what != "output" or self.by_token),
-            "--answer and --foil are of one pair: write them into the file": not one
+            and (self.what != "output" or self.by_token),
+            "--answer and --foil are of one pair: write them into the file": not alone
             and not (self.answer is None and self.foil is None),
         }
         for words, holds in refused.items():
@@ -144,8 +144,8 @@ class PatchRequest(
     @property
     def each_token(self) -> bool:
         """Return whether each token is patched alone, as for whole layers of a single pair."""
-        one, whole = self.clean is not None, self.what in WHOLE_LAYER
-        return self.by_token or (one and whole and self.at is None)
+        alone, layers = self.clean is not None, self.what in WHOLE_LAYER
+        return self.by_token or (alone and layers and self.at is None)
 
     @property
     def where(self) -> At:

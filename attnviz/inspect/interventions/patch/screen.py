@@ -107,7 +107,6 @@ def _hints(report: PatchReport) -> list[str]:
 
 
 def _first(report: PatchReport, columns: int, lines: int) -> list[doc.Group]:
-    """Return the first screen: metric, prompts, grid and ranking."""
     grid = _head_grid(report, scaled=False)
     table = _ranking_table(report, report.ranking(len(report.effects)))._replace(least=_LEAST_ROWS)
     top = doc.Group([_runs(report), *_base_rate(report), *_together(report)[1:]])
@@ -150,9 +149,8 @@ def _prompts(report: PatchReport, lines: int = 4) -> doc.Maps | doc.Pictures:
             doc.Map(name, marks[:, kept], Tokens.bare((0,)), tokens.taken(kept), title, limit=1.0)
         )
         if tokens.layout is not None:
-            words = f"The picture of the {name} prompt."
             pictures += [
-                doc.Picture(one, words=title, alternative=words) for one in tokens.layout.pictures
+                doc.Picture(p, words=title, alternative=words) for p in tokens.layout.pictures
             ]
     if pictures:
         return doc.Pictures(pictures, lines=_LINES * lines)
@@ -172,14 +170,13 @@ def _head_grid(report: PatchReport, scaled: bool = True) -> doc.HeadGrid:
         blank=means,
         bar=_bar(report, scale) if scaled else None,
     )
-    labels = {report.name(place): label_look(label) for place, label in report.labels.items()}
+    labels = {report.name(head): label_look(label) for head, label in report.labels.items()}
     return grid.with_known(labels, "effect of the patch")
 
 
 def _bar(report: PatchReport, scale: NumberScale) -> doc.Scale:
-    if report.ratio:
-        return signed_scale(scale, "effect", "effect")
-    return signed_scale(scale, METRICS[report.metric].unit)
+    names = ("effect", "effect") if report.ratio else (METRICS[report.metric].unit,)
+    return signed_scale(scale, *names)
 
 
 def token_grid(report: PatchReport, most: int = 0) -> list[doc.Part]:
@@ -197,7 +194,7 @@ def token_grid(report: PatchReport, most: int = 0) -> list[doc.Part]:
     scale = NumberScale.over(effects.values.ravel().tolist())
     grid = signed_grid(
         [f"{labels[effects.tokens[row]]} ({effects.tokens[row]})" for row in rows],
-        [report.name(place) for place in effects.places],
+        [*map(report.name, effects.places)],
         {
             (at, column): float(value)
             for at, row in enumerate(rows)
@@ -216,7 +213,6 @@ def token_grid(report: PatchReport, most: int = 0) -> list[doc.Part]:
 
 
 def _ranking_table(report: PatchReport, shown: Sequence[PatchEffect], title: str = "") -> doc.Table:
-    """Return a table with a row for each patch: effect, interval, control, label and others."""
     scale = NumberScale.over([report.shown(effect) for effect in report.effects])
     name = "effect" if report.ratio else _change_words(report)
     if report.method == "gradient":
@@ -259,7 +255,7 @@ def _together(report: PatchReport) -> list[doc.Part]:
 
 def _sum_of_singles(report: PatchReport, joint: PatchEffect) -> float:
     single = {effect.places[0]: report.shown(effect) for effect in report.effects}
-    return sum(single[place] for place in joint.places)
+    return sum(single[head] for head in joint.places)
 
 
 # The finding ---------------------------------------------------------------------------------
@@ -323,9 +319,14 @@ def _answer(report: PatchReport) -> str:
     words = f"{name} carries {whole_percent(share)} of {carried} between the prompts"
     if share > 1:
         words = _overshoot(report, first, name)
-    if tokens is not None:
-        return f"{words}{_at_token(report, first, tokens)}."
+    if tokens is not None and first.places[0] in tokens.places:
+        column = tokens.values[:, tokens.places.index(first.places[0])]
+        at = int(abs(column).argmax())
+        token = _token_name(report, tokens.tokens[at])
+        return f"{words}, at {token} alone {whole_percent(float(column[at]))}."
     words += _base(first, True)
+    if tokens is not None:
+        return f"{words}."
     more = [f", {report.names(e)} {whole_percent(e.share.value)}{_base(e)}" for e in others]
     if order[0].share.value < 0 and not report.ranks:
         opposed = whole_percent(order[0].share.value)
@@ -342,27 +343,15 @@ def _overshoot(report: PatchReport, first: PatchEffect, name: str) -> str:
     start, end = report.corrupt_metric, report.clean_metric
     if report.direction == "noise":
         start, end = end, start
-    return (
-        f"{name} overshoots: patching it moves "
-        f"{metric.name if report.metric == 'log_prob' else metric.carried} from {start:+.2f} past "
-        f"{end:+.2f} to {first.metric:+.2f} ({share} of the way)"
-    )
+    moved = metric.name if report.metric == "log_prob" else metric.carried
+    way = f"from {start:+.2f} past {end:+.2f} to {first.metric:+.2f}"
+    return f"{name} overshoots: patching it moves {moved} {way} ({share} of the way)"
 
 
 def _base(effect: PatchEffect, named: bool = False) -> str:
     base = effect.share.base_rate
     control = " from an unrelated prompt" if named else ""
     return "" if base is None else f" ({whole_percent(base)}{control})"
-
-
-def _at_token(report: PatchReport, best: PatchEffect, effects: TokenEffects) -> str:
-    """Return the end of a sentence: the effect of the strongest patch at its strongest token."""
-    if best.places[0] not in effects.places:
-        return _base(best, True)
-    column = effects.values[:, effects.places.index(best.places[0])]
-    at = int(abs(column).argmax())
-    share = whole_percent(float(column[at]))
-    return f", at {_token_name(report, effects.tokens[at])} alone {share}"
 
 
 def _moves(report: PatchReport, effects: TokenEffects) -> str:
@@ -399,7 +388,6 @@ def _unit(report: PatchReport) -> str:
 
 
 def _about(report: PatchReport) -> list[Part]:
-    """Return the facts that a reader needs to repeat the run: model, prompt pairs, patches."""
     kind = [] if report.kind == "self" else [f"{report.kind} attention"]
     facts = [*kind, _pair_count(report), *[report.source] * bool(report.source)]
     facts.append(f"seed {report.seed}")
@@ -427,13 +415,14 @@ def _runs(report: PatchReport) -> Facts:
 
 def _base_rate(report: PatchReport) -> list[Part]:
     """Return a line that describes the unrelated baseline; empty if there is none."""
-    if report.metric == "kl" and report.method != "gradient":
-        return [Facts([("no control with --metric kl: logit_diff and log_prob have one", False)])]
-    if not report.control or not report.ratio or report.by_token is not None:
-        return []
-    side = "clean" if report.direction == "denoise" else "corrupt"
-    control = report.control.partition(",")[0].replace("source", f"{side} prompt")
-    return [Facts([(f"control: the same patch with {control}", False)])]
+    words = "no control with --metric kl: logit_diff and log_prob have one"
+    if report.metric != "kl" or report.method == "gradient":
+        if not report.control or not report.ratio or report.by_token is not None:
+            return []
+        side = "clean" if report.direction == "denoise" else "corrupt"
+        control = report.control.partition(",")[0].replace("source", f"{side} prompt")
+        words = f"control: the same patch with {control}"
+    return [Facts([(words, False)])]
 
 
 def _quoted(word: AskedToken) -> str:
