@@ -333,9 +333,7 @@ class CheckedModel:
         from attnviz.inspect.patterns.score import score_patterns
 
         return score_patterns(
-            self.model,
-            seeds=range(self.seed, self.seed + _SEEDS),
-            progress=self.advance,
+            self.model, seeds=range(self.seed, self.seed + _SEEDS), progress=self.advance
         )
 
     @cached_property

@@ -162,11 +162,7 @@ def _side(given: str | Model, options: LoadOptions, texts: Texts) -> Side:
 
 
 def _options(
-    request: DiffRequest,
-    a: str | Model,
-    b: str | Model,
-    options: LoadOptions,
-    texts: Sequence[str],
+    request: DiffRequest, a: str | Model, b: str | Model, options: LoadOptions, texts: Sequence[str]
 ) -> list[LoadOptions]:
     """Return the options with which A and B are loaded, on the same backend."""
     both = []

@@ -62,11 +62,7 @@ def work(corpus: TextCorpus | None, request: RetrieveRequest) -> Work:
 
 
 def retrieve(
-    model: Model,
-    sentences: Sequence[str],
-    request: RetrieveRequest,
-    *,
-    advance: Watch = UNWATCHED,
+    model: Model, sentences: Sequence[str], request: RetrieveRequest, *, advance: Watch = UNWATCHED
 ) -> RetrieveReport:
     """Measure which heads of a causal model fetch a needle from a haystack.
 

@@ -196,10 +196,7 @@ def _table(report: RetrieveReport, most: int) -> doc.Table:
     return doc.table(
         shown,
         *(column for column in columns if any(map(column.write, shown))),
-        row=lambda head: {
-            "bar": (head.score, 1.0),
-            "tone": "plain" if head.retrieves else "faint",
-        },
+        row=lambda head: {"bar": (head.score, 1.0), "tone": "plain" if head.retrieves else "faint"},
         title=[("Ranking", True)],
         ranked=True,
     )

@@ -288,7 +288,7 @@ def about(report: AblationReport) -> list[Part]:
         *[f"seed {report.seed}"] * (drawn or report.model.seed is not None),
     ]
     parts: list[Part] = [
-        Facts([*model_words(report.model.of(report.kind)), *((fact, False) for fact in facts)]),
+        Facts([*model_words(report.model.of(report.kind)), *((fact, False) for fact in facts)])
     ]
     if report.text or not report.own_loss:
         first = f"the first: {report.text}" if many else report.text

@@ -203,10 +203,7 @@ class AblationReport(Report, Provenance):
         report = replace(self, index_base=0)
         rows = [
             effect_entry(report, effect)
-            | {
-                "texts": effect.texts,
-                "removed": " ".join(report.removed(effect.variant)),
-            }
+            | {"texts": effect.texts, "removed": " ".join(report.removed(effect.variant))}
             for effect in self.effects
         ]
         for head in self.unmeasured:
