@@ -246,7 +246,6 @@ def _lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
 
 
 def _rows(source: str, rows: Iterable[Any], column: str | None) -> Iterator[Line]:
-    """Yield the texts of a column of rows. source: its name in messages."""
     for number, row in enumerate(rows, start=1):
         yield Line(number, cell_text(row, column, f"{source} row {number}"))
 

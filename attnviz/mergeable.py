@@ -50,8 +50,7 @@ UNUSUAL = (
 )
 """What a report says of the texts about which the model has notes."""
 
-_NAMED = 4
-"""The most missing shards that are named."""
+_NAMED = 4  # the most missing shards that are named
 
 _ADVICE = "it is not part of a corpus, or was changed; measure it again"
 
@@ -64,8 +63,7 @@ _HEAD = {"command": str, "run": dict, "shown": dict, "parts": list[_PART], "text
 _SHOWN = {"model": dict, "source": str, "index_base": Literal[0, 1]}
 """The kinds of the facts that every record shows."""
 
-_SECONDS = 30.0
-"""How often the file of a shard is written anew."""
+_SECONDS = 30.0  # how often the file of a shard is written anew
 
 
 class Form(NamedTuple):
@@ -277,7 +275,6 @@ class CorpusRecord:
 
 
 def _hash(told: str, arrays: Mapping[str, NDArray[Any]]) -> str:
-    """Return a hash of a record's facts and of its arrays, their names and bytes in order."""
     digest = hashlib.sha256(told.encode())
     for name in sorted(arrays):
         digest.update(name.encode() + arrays[name].tobytes())

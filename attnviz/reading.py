@@ -51,8 +51,7 @@ Kind = TypeVar("Kind")
 Known = TypeVar("Known")
 
 _PIECE = 2**20
-_LINES = 2**20
-"""The most lines that a list of texts may have."""
+_LINES = 2**20  # the most lines that a list of texts may have
 
 _NO_UTF8 = {
     b"\x1f\x8b": "it is packed by gzip: unpack it first",

@@ -36,14 +36,12 @@ BUILT_IN_TEXT = (
 
 _PASSAGES = PACKAGED / "probes" / "natural.txt"
 _SENTENCE_END = re.compile(r"(?<=[.?!])(?=\s)|(?<=[.?!]\")(?=\s)")
-_LEAST_WORDS = 26
-"""The fewest words of a passage's opening: ten such openings are some 430 tokens."""
+_LEAST_WORDS = 26  # the fewest words of a passage's opening: ten such openings are some 430 tokens
 
 TEXT_COLUMN = "text"
 """The column of a table that has the texts, unless a person chooses another one."""
 
-_LABELS = 8
-"""The most labels that a message lists."""
+_LABELS = 8  # the most labels that a message lists
 
 _MOST_QUOTED = 40
 _MOST_PIECES = 8
@@ -293,7 +291,6 @@ def encode_texts(
 
 
 def _single_token(model: Model, typed: str, option: str) -> tuple[int, str]:
-    """Return the token that ``typed`` is, with a leading blank as within a text, or without."""
     if not (typed := as_utf8(typed, option)):
         raise UsageError(f"{option} is empty: expected a word that is one token")
     forms = []

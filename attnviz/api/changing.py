@@ -316,8 +316,8 @@ def diff(
     Raises what ``capture`` raises, UnsupportedError if the attention cannot be observed.
     """
     from attnviz.inspect.diff import diff as question
+    from attnviz.inspect.diff.compare import both_sides
     from attnviz.inspect.diff.request import DiffRequest
-    from attnviz.inspect.diff.sides import both_sides
     from attnviz.models.resolve import LoadOptions
 
     request = DiffRequest.of(locals())
@@ -356,8 +356,8 @@ def check(
     Raises what ``capture`` raises, UnsupportedError if the attention cannot be observed.
     """
     from attnviz.inspect.check import check as question
+    from attnviz.inspect.check.ci import write_junit
     from attnviz.inspect.check.request import CheckRequest
-    from attnviz.inspect.check.screen import write_junit
     from attnviz.models.resolve import LoadOptions
 
     request, path = CheckRequest.of(locals()), Path(file)

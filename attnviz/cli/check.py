@@ -87,7 +87,7 @@ def _show(report: CheckReport, outlet: Outlet, junit: Path | None) -> None:
         and a failed rule still fails the command.
     """
     from attnviz.cli.terminal import discard_output
-    from attnviz.inspect.check import screen as ci
+    from attnviz.inspect.check import ci
     from attnviz.inspect.check.report import on_github
 
     lost: list[AttnvizError] = []

@@ -104,7 +104,7 @@ def diff(
 ) -> None:
     """Compare two models head by head, against a noise floor."""
     from attnviz.inspect.diff import diff as question
-    from attnviz.inspect.diff.sides import both_sides
+    from attnviz.inspect.diff.compare import both_sides
     from attnviz.models.resolve import LoadOptions
     from attnviz.models.work import Work
 

@@ -34,8 +34,7 @@ from attnviz.texts import Texts, read_rows, read_text, read_texts_file
 _ROWS = (".csv", ".tsv", ".json", ".jsonl", ".ndjson")
 """The endings of files whose prompts may each have their own question."""
 
-_LONGEST_WORD = 8
-"""The most tokens that a model writes to complete a word."""
+_LONGEST_WORD = 8  # the most tokens that a model writes to complete a word
 
 Request = TypeVar("Request", bound=PromptRequest)
 Given = TypeVar("Given")

@@ -294,5 +294,4 @@ def _losses(measured: CheckedModel) -> list[NDArray[np.float64]] | None:
 
 
 def _quoted(text: str) -> str:
-    """Return a string as a basic string of TOML, whose escapes are those of JSON."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -348,7 +348,6 @@ def outcome(model: CheckedModel, rule: Rule) -> Outcome:
 
 
 def _without_number(heads: Sequence[Head]) -> str:
-    """Return a string that names the heads without a finite value, about which no rule can hold."""
     return f"no number of {_named([f'L{layer}H{head}' for layer, head in heads])}"
 
 

@@ -20,7 +20,17 @@ from attnviz.engine.head_run import Head
 from attnviz.engine.probing import Probing, open_probing
 from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.inspect.diff import compare
-from attnviz.inspect.diff.compare import ModelMaps, model_maps
+from attnviz.inspect.diff.compare import (
+    LiveSide,
+    ModelMaps,
+    SavedResult,
+    Side,
+    are_same,
+    distinct,
+    model_maps,
+    require_alike,
+    side_inputs,
+)
 from attnviz.inspect.diff.report import (
     ChangedMaps,
     DiffReport,
@@ -32,15 +42,6 @@ from attnviz.inspect.diff.report import (
     Predictions,
 )
 from attnviz.inspect.diff.request import DiffRequest
-from attnviz.inspect.diff.sides import (
-    LiveSide,
-    SavedResult,
-    Side,
-    are_same,
-    distinct,
-    require_alike,
-    side_inputs,
-)
 from attnviz.inspect.patterns.score import score_patterns
 from attnviz.measures.bootstrap import LEAST_TEXTS, benjamini_hochberg, sign_flip_p
 from attnviz.models.model import Model
@@ -76,8 +77,8 @@ def diff(
 ) -> DiffReport:
     """Compare two models head by head, beyond a noise floor that is measured in the same run.
 
-    a, b: the two sides, as ``sides.both_sides`` returns them; the second model is loaded after the
-        first is measured.
+    a, b: the two sides, as ``compare.both_sides`` returns them; the second model is loaded after
+        the first is measured.
     scanning: returns a context manager, which gives a function to be called with the share of the
     work that is done.
 
@@ -204,7 +205,6 @@ def _measured(
 
 
 def _scored(probing: Probing, seed: int, text: str | None = None) -> dict[Head, HeadState]:
-    """Return the label and pattern scores of every head, by (layer, head)."""
     model = probing.model
     given = None if text is None else Input(model.encode(text, model.context))
     seeds = range(seed, seed + _SEEDS)
@@ -216,7 +216,6 @@ def _scored(probing: Probing, seed: int, text: str | None = None) -> dict[Head, 
 
 
 def _are_pictures(inputs: Sequence[Input]) -> bool:
-    """Return whether the inputs are pictures without a text."""
     layout = inputs[0].text.layout
     return layout is not None and "text" not in layout.kinds
 
@@ -299,7 +298,6 @@ def _comparable(
 def _held(
     request: DiffRequest, first: MeasuredSide, second: MeasuredSide, noise: Noise
 ) -> DiffReport:
-    """Return the report that compares two measured models, A and B."""
     a, b, seed = first.maps, second.maps, request.seed
     by_index = compare.pairs_by_index(a.heads, b.heads)
     pairs = compare.matched_pairs(a, b) if request.match else by_index

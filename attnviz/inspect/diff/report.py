@@ -290,7 +290,6 @@ def _predicted(apart: Predictions | None) -> dict[str, float | None]:
 
 
 def _head(change: HeadChange, *, other: bool) -> dict[str, Any]:
-    """Return the JSON object of a head. other: whether its partner is in."""
     low, high = change.ends or (None, None)
     facts: dict[str, Any] = {
         "layer": change.place[0],

@@ -83,7 +83,6 @@ def _hints(report: DiffReport) -> list[str]:
 
 
 def _heading(report: DiffReport) -> list[tuple[str, bool]]:
-    """Return the heading as (string, bold): both models, their sizes, the amount of text."""
     a, b = short_name(report.a.name), short_name(report.b.name)
     shape = shape_words(report.a)
     if (report.a.layers, report.a.heads) != (report.b.layers, report.b.heads):
@@ -100,7 +99,6 @@ def _heading(report: DiffReport) -> list[tuple[str, bool]]:
 
 
 def _about(report: DiffReport) -> Iterator[tuple[str, str]]:
-    """Yield facts (name, words): the compared models, the texts, the rule."""
     yield "A", _model(report.a)
     yield "B", _model(report.b) + (f" ({report.condition})" if report.condition else "")
     if report.texts:
@@ -151,7 +149,6 @@ def _pairs(report: DiffReport) -> str:
 
 
 def _predicted(report: DiffReport) -> list[doc.Part]:
-    """Return the comparison of the models' predictions; empty if there is none."""
     apart, alone = report.predictions, report.noise and report.noise.predictions
     if apart is None:
         return []
@@ -193,7 +190,6 @@ def finding(report: DiffReport) -> str:
 
 
 def _described(report: DiffReport, change: HeadChange) -> str:
-    """Return a clause on one head: its label in A and in B, and the sizes of its changes."""
     parts = []
     if change.changed or not change.output > change.js:
         parts.append(f"attention {nats(change.js)} nats apart")
@@ -247,7 +243,6 @@ def _state(state: HeadState) -> str:
 
 
 def _labels(change: HeadChange) -> str:
-    """Return the labels in A and in B and, if they differ, by how much their scores changed."""
     told = ", ".join(
         f"{label_named(move.score).said} {move.change:+.2f}{_MARK}".replace("0.", ".")
         for move in change.moves
@@ -426,7 +421,6 @@ def _example_maps(report: DiffReport, example: ChangedMaps, lines: int = 0) -> l
 
 
 def _first(report: DiffReport, columns: int, lines: int) -> list[doc.Group]:
-    """Return the first screen: predictions, grids, heads, and maps if they fit."""
     told = [doc.Note(note) for note in (_pairs(report), _earliest(report))]
     top = [*_predicted(report), *(note for note in told if 0 < len(note.text) <= columns)]
     grids = _grids(report)

@@ -24,8 +24,7 @@ from attnviz.regions import RegionReader, both_texts, finished, region_reader
 Align = Literal["start", "end"]
 """The end from which the part in which two prompts differ is aligned."""
 
-_MOST_SHOWN = 4
-"""The most tokens that a message shows of the part in which two prompts differ."""
+_MOST_SHOWN = 4  # the most tokens that a message shows of the part in which two prompts differ
 
 
 @dataclass(frozen=True)

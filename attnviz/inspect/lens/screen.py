@@ -13,7 +13,7 @@ from attnviz.draw.scale import signed_tint
 from attnviz.engine.attribution.lens import BlockReading
 from attnviz.inspect.lens.report import FAR, LensReport
 from attnviz.prompts.naming import LONGEST_TOKEN, is_piece, logits, next_word, placed, quoted
-from attnviz.prompts.shown import prompt_document
+from attnviz.prompts.naming import prompt_document
 
 _FEW, _MANY = 3, 5
 """How many words are listed of a prediction where there is little room, and where there is much."""

@@ -18,7 +18,7 @@ from attnviz.engine.attribution.scores import SIDES
 from attnviz.inspect.link.report import LinkPart, LinkReport
 from attnviz.measures.bootstrap import LEAST_TEXTS
 from attnviz.prompts.naming import nats, placed
-from attnviz.prompts.shown import prompt_document
+from attnviz.prompts.naming import prompt_document
 from attnviz.records import Tokens
 
 _GAP = 3

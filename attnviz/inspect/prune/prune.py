@@ -26,9 +26,19 @@ from attnviz.engine.scan.run import inputs_of, open_scan
 from attnviz.engine.scan.scan import Scan
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.inspect.prune.plan import StackPlan, is_planned
-from attnviz.inspect.prune.report import Half, Head, PruneReport, PruneStep, RandomLoss
+from attnviz.inspect.prune.report import (
+    RELATIVE,
+    Half,
+    Head,
+    PrunedModel,
+    PruneReport,
+    PruneStep,
+    RandomLoss,
+    heads_by_layer,
+    pruned_model,
+)
 from attnviz.inspect.prune.request import Importance, PruneRequest
+from attnviz.models.head_plan import cut_plans
 from attnviz.models.model import Model, frame_of, require_number
 from attnviz.models.numpy_checkpoint import NumpyCheckpoint
 from attnviz.models.own import OwnAttention
@@ -41,8 +51,7 @@ from attnviz.texts import Texts, encode_texts
 if TYPE_CHECKING:
     from attnviz.inspect.prune.store import PruneStore
 
-_POINTS = 12
-"""The most numbers of heads at which random orders are measured."""
+_POINTS = 12  # the most numbers of heads at which random orders are measured
 
 
 def prune(
@@ -206,11 +215,59 @@ def _cost(bounds: RemovalBounds, goal: Goal, request: PruneRequest) -> float:
     return ranked + 2 * count + request.draws * min(count, _POINTS)
 
 
+# A plan on NumPy -------------------------------------------------------------------------------
+
+
+def is_planned(model: Model) -> bool:
+    """Return whether ``StackPlan`` would plan this model's pruning as transformers would do it."""
+    if not isinstance(model, StackModel) or model.parameters is None:
+        return False
+    # Mistral, which stands in for Llama, has no biases.
+    relative = model.info.architecture.startswith(RELATIVE[0])
+    return not (relative and any(role.endswith(".bias") for role in model.stack.tensors.shapes))
+
+
+class StackPlan:
+    """Plans the removal of heads for a model that NumPy runs, as ``PruneStore`` does for torch."""
+
+    def __init__(self, model: StackModel) -> None:
+        assert model.parameters is not None
+        self._info, self._shapes = model.info, model.stack.tensors.shapes
+        self.parameters, self._shrinks = model.parameters
+        self.layers = tuple(range(self._info.layers))
+
+    def make(self, heads: Collection[Head]) -> PrunedModel:
+        """Return the plan of the pruned model. heads: the removed (layer, head)."""
+        info, removed = self._info, heads_by_layer(heads, self.layers)
+        plans = cut_plans(removed, self.layers, info.heads, info.kv_heads)
+        plan = next(iter(plans), None) if self._shrinks else None
+        architecture, parameters = info.architecture, self.parameters
+        if plan is not None:
+            # A query head has a query and an output projection, a key/value head a key and a value.
+            every, shared = self._numbers("query", "output"), self._numbers("key", "value")
+            parameters -= every * (info.heads - plan.heads) // info.heads
+            parameters -= shared * (info.kv_heads - plan.kv_heads) // info.kv_heads
+            if self._shapes["layers.0.query.weight"][1] % plan.heads:
+                architecture = architecture.replace(*RELATIVE)
+        return pruned_model(
+            info, plan, removed, parameters, architecture=architecture, shrinks=self._shrinks
+        )
+
+    def _numbers(self, *parts: str) -> int:
+        """Return how many parameters in some projections belong to heads."""
+        return sum(
+            math.prod(shape)
+            for role, shape in self._shapes.items()
+            for part in parts
+            if role.endswith((f".{part}.weight", f".{part}.bias"))
+            and not role.endswith(".output.bias")
+        )
+
+
 # The order in which heads are removed ----------------------------------------------------------
 
 
-_AHEAD = 8
-"""How many removals are measured at once if a limit of the loss may end them early."""
+_AHEAD = 8  # how many removals are measured at once if a limit of the loss may end them early
 
 
 @dataclass(frozen=True)
@@ -377,7 +434,6 @@ def removal_order(
 def _scores(
     meter: ScanMeter, method: Importance, removed: list[Head], able: list[Head], loss: float
 ) -> dict[Head, float]:
-    """Return each head's importance after ``removed``: the rise of the loss, or the gradient."""
     if method == "gradient":
         gradients = meter.gradients()
         return {head: gradients[head] for head in able}

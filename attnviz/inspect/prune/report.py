@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from attnviz.draw.report import Report, fields_of
 from attnviz.draw.values import model_facts
 from attnviz.inspect.prune.request import PruneRequest
+from attnviz.models.head_plan import CutPlan, Removed, cut_plans
 from attnviz.records import ModelInfo, Provenance
 
 Head = tuple[int, int]
@@ -211,3 +212,71 @@ _PRUNED = ("form", "heads", "kv_heads", "architecture", "parameters")
 def heads_data(heads: Iterable[Head]) -> list[dict[str, int]]:
     """Return heads (layer, head) as JSON values."""
     return [{"layer": layer, "head": head} for layer, head in heads]
+
+
+# The record of a pruned model ------------------------------------------------------------------
+
+
+RELATIVE = ("Llama", "Mistral")
+"""Llama's config requires a width that is a multiple of the number of heads, whatever head_dim is.
+Mistral's has the same tensors and computation without that rule."""
+
+
+def heads_by_layer(heads: Collection[Head], layers: Iterable[int]) -> Removed:
+    """Return the numbers of the removed heads by layer."""
+    return {layer: frozenset(head for at, head in heads if at == layer) for layer in layers}
+
+
+def pruned_model(
+    info: ModelInfo,
+    plan: CutPlan | None,
+    removed: Removed,
+    parameters: int,
+    *,
+    architecture: str,
+    shrinks: bool = True,
+) -> PrunedModel:
+    """Return the record of a pruned model, with a note if it is not smaller, or of another class.
+
+    plan: the heads that are left in each layer; None if the model keeps its size, with zeros for
+    the removed heads.
+    architecture: the class of a smaller model. shrinks: whether the architecture can have fewer
+    heads at all.
+    """
+    zeroed = tuple(
+        (layer, head)
+        for layer in sorted(removed)
+        for head in sorted(removed[layer])
+        if plan is None or head in plan.query[layer]
+    )
+    if plan is None:
+        whole = PrunedModel("masked", info.heads, info.kv_heads, info.architecture, parameters)
+        why = _why_masked(info, removed, shrinks)
+        return replace(whole, zeroed=zeroed, note=why, shrinks=shrinks)
+    note = ""
+    if architecture != info.architecture:
+        note = (
+            f"stored as {architecture}, which has the same tensors: {info.architecture} "
+            f"cannot have {plan.heads} heads on its width"
+        )
+    return PrunedModel(
+        "cut", plan.heads, plan.kv_heads, architecture, parameters, zeroed, note=note
+    )
+
+
+def _why_masked(info: ModelInfo, removed: Removed, shrinks: bool) -> str:
+    if not shrinks:
+        return f"the config of {info.architecture} cannot say that it has fewer heads of that width"
+    if cut_plans(removed, removed, info.heads, info.kv_heads):
+        return f"the config of {info.architecture} has no room for such a shape"
+    whole = [layer for layer, heads in removed.items() if not heads]
+    if whole and info.kv_heads == info.heads:
+        keeps = "keeps" if len(whole) == 1 else "keep"
+        return (
+            f"every layer must keep the same number of heads, and {len(whole)} of {len(removed)} "
+            f"layers {keeps} all {info.heads}"
+        )
+    return (
+        "every key/value head must serve the same number of heads, and one still serves all of "
+        "its own"
+    )

@@ -25,8 +25,14 @@ from attnviz.engine.linear_map import packed_layers
 from attnviz.engine.patchable import ablating, patchable_transformers
 from attnviz.engine.projections import find_output_projections
 from attnviz.errors import LoadError, UnsupportedError
-from attnviz.inspect.prune.plan import RELATIVE, heads_by_layer, pruned_model
-from attnviz.inspect.prune.report import Head, PrunedModel, heads_data
+from attnviz.inspect.prune.report import (
+    RELATIVE,
+    Head,
+    PrunedModel,
+    heads_by_layer,
+    heads_data,
+    pruned_model,
+)
 from attnviz.models.bundled import Bundled
 from attnviz.models.cut_tensors import UncutError, cut_tensors, silenced
 from attnviz.models.head_plan import CutPlan, Removed, cut_plans
@@ -43,8 +49,7 @@ Difference = Callable[[Any], tuple[float, float]]
 """A function from a loaded model to the largest absolute error of its outputs, and the largest
 error that is allowed."""
 
-_COMPARED = 64
-"""The most tokens over which outputs are compared."""
+_COMPARED = 64  # the most tokens over which outputs are compared
 
 _TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
 _STEPS = 4
@@ -287,7 +292,6 @@ def difference_from_masked(
 
 
 def _opened(draft: Path, shell: Any, model: TransformersModel) -> Any:
-    """Return the model that was written, loaded on the device and in the dtype of ``model``."""
     whole = model.model
     with third_party("the pruned model cannot be opened again"), no_bars():
         opened, report = type(shell).from_pretrained(
@@ -320,7 +324,6 @@ def keep_pooling(draft: Path, beside: Path) -> None:
 
 
 def _list_heads(draft: Path, record: PrunedModel, removed: Removed, plan: CutPlan | None) -> None:
-    """Write ``heads.json``, which lists the removed and the kept heads of every layer."""
     facts = {
         "schema": _SCHEMA,
         **fields_of(record, ("form", "heads", "kv_heads", "parameters")),

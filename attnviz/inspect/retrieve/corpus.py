@@ -46,8 +46,7 @@ from attnviz.reading import WHOLE
 FIRST = 8
 """The haystacks of each length, from the first text on, that name the heads to be ablated."""
 
-_SEARCHED = 1024
-"""The texts, from the first on, among which these haystacks are."""
+_SEARCHED = 1024  # the texts, from the first on, among which these haystacks are
 
 
 FORM = Form(
@@ -190,7 +189,6 @@ def _first_named(makes: _Haystacks, corpus: TextCorpus) -> tuple[list[Head], tup
 
 
 def _tallies(makes: _Haystacks, block: TextBlock, removed: Sequence[Head]) -> Tallies:
-    """Return what a block adds to the sums; see ``_sums`` for their axes."""
     own = [makes.of(index, line) for index, line in enumerate(block.lines, block.first)]
     sizes = [each[0].length for haystacks in own for each in haystacks]
     sums: dict[str, Integers] = {
@@ -305,7 +303,6 @@ def _of_answers(record: CorpusRecord, name: str) -> float:
 
 
 def _named(record: CorpusRecord, count: int) -> tuple[Head, ...]:
-    """Return the retrieval heads by the rule of ``retrieval_heads``. count: of the haystacks."""
     if count < LEAST_TEXTS:
         return ()
     sums = record.tallies.sums

@@ -30,11 +30,8 @@ DEFAULT_LENGTHS = (256, 512, 1000)
 
 _BUILT_IN = PACKAGED / "probes" / "needles.tsv"
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+|(?<=[。！？])")
-_LONGEST = 300
-"""The most characters of a haystack between which no needle can stand."""
-
-_FEWEST = 2
-"""The fewest needles in a haystack: one to ask for, and one that is not asked for."""
+_LONGEST = 300  # the most characters of a haystack between which no needle can stand
+_FEWEST = 2  # the fewest needles in a haystack: one to ask for, and one that is not asked for
 
 Ids = tuple[int, ...]
 
@@ -219,7 +216,6 @@ def questions(made_of: Material, length: int, number: int, seed: int) -> tuple[Q
 
 
 def _taken(made_of: Material, needles: Sequence[tuple[Ids, Ids, Ids]]) -> int:
-    """Return how many tokens a prompt has without sentences, with the longest question."""
     question = max(len(cue) + len(answer) for cue, answer, _ in needles)
     frame = len(made_of.before) + len(made_of.between)
     return frame + sum(map(len, chain.from_iterable(needles))) + question

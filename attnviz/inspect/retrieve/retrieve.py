@@ -46,8 +46,7 @@ LEAST_SCORE = 0.1
 
 _DOUBT = 0.05
 _CACHED = (32_768, 131_072)
-_RUNS = 5
-"""The runs of a haystack: as it is, shuffled, taken apart, without named and random heads."""
+_RUNS = 5  # the runs of a haystack: as it is, shuffled, taken apart, without named and random heads
 
 _CACHES = 3
 """The keys and values in memory at once: a text's, those of a pass that is compared, the next's."""

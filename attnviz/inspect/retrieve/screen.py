@@ -22,8 +22,7 @@ from attnviz.inspect.retrieve.report import (
 from attnviz.measures.bootstrap import LEAST_TEXTS
 from attnviz.models.memory import byte_text
 
-_NAMED = 3
-"""The most heads that the finding names."""
+_NAMED = 3  # the most heads that the finding names
 
 
 def document(report: RetrieveReport) -> doc.Document:
@@ -66,7 +65,6 @@ def document(report: RetrieveReport) -> doc.Document:
 
 
 def _finding(report: RetrieveReport) -> str:
-    """Return the finding: the retrieval heads, their base rates, the loss without them."""
     best, without, random = report.heads[0], report.without, report.random
     shown = report.named or (best,)
     unasked, shuffled = (max(getattr(head, of) for head in shown) for of in ("unasked", "shuffled"))
@@ -105,7 +103,6 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _change(change: LossChange, whole: bool = True) -> str:
-    """Return a verb and by how much the loss changes; ``whole`` adds the unit and the interval."""
     words = f"{'rises' if change.value > 0 else 'falls'} by {abs(change.value):.2f}"
     words += " nats" * whole
     if not whole or change.ci_low is None or change.ci_high is None:
@@ -133,7 +130,6 @@ def _more(report: RetrieveReport) -> list[str]:
 
 
 def _first(report: RetrieveReport, columns: int, lines: int) -> Sequence[doc.Group]:
-    """Return the first screen: the grid next to that of the best head, the ranking, the rest."""
     grids = [_grid(report)._replace(scale=None), _depths(report)]
     both = doc.Group(grids, beside=doc.Beside(0))
     table = _table(report, len(report.heads))._replace(least=min(3, len(report.heads)))
@@ -160,7 +156,6 @@ def _label(head: HeadRetrieval) -> str:
 
 
 def _depths(report: RetrieveReport) -> doc.HeadGrid:
-    """Return the grid of the best head: its score by the length and the depth of the needle."""
     name = report.head_name(report.heads[0].place)
     rows = [f"{length:,} tokens" for length in report.lengths]
     cells = {
@@ -172,7 +167,6 @@ def _depths(report: RetrieveReport) -> doc.HeadGrid:
 
 
 def _table(report: RetrieveReport, most: int) -> doc.Table:
-    """Return the ranking: a row for each head, faint if it is no retrieval head."""
     shown = sorted(report.heads[:most], key=lambda head: not head.retrieves)
     scale = NumberScale.over(head.written for head in shown if head.written is not None)
 

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from attnviz.errors import LoadError
-from attnviz.inspect.check import screen as ci
+from attnviz.inspect.check import ci
 
 from ...terminals import POSIX
 

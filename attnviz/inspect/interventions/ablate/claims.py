@@ -11,7 +11,7 @@ from attnviz.draw.document import Explanation, Facts, Part, Quote, Words
 from attnviz.draw.numbers import counted, listed, percent
 from attnviz.draw.provenance import fits_two_lines, model_words, named, probability
 from attnviz.engine.likely import START_END
-from attnviz.inspect.interventions.ablate.edges import CONTROLS, Moved
+from attnviz.inspect.interventions.ablate.plan import CONTROLS, Moved
 from attnviz.inspect.interventions.ablate.report import AblationReport, Effect
 from attnviz.inspect.interventions.ablate.request import UNITS
 from attnviz.inspect.interventions.study import Mean, incomplete
@@ -19,11 +19,8 @@ from attnviz.measures.bootstrap import CHANCE, LEAST_TEXTS
 from attnviz.measures.words import words_of_tokens
 from attnviz.prompts.naming import quoted_word
 
-_AS_MUCH = 0.8
-"""The share of a head's effect from which a random direction is said to do as much."""
-
-_NAMED = 3
-"""The most heads that the finding names."""
+_AS_MUCH = 0.8  # the share of a head's effect from which a random direction is said to do as much
+_NAMED = 3  # the most heads that the finding names
 
 _NEAR, _MOST_TIED = 0.9, 2
 """From which share of the largest effect another is nearly as large, and how many are named."""
@@ -120,7 +117,6 @@ def _tied(report: AblationReport, best: Effect) -> str:
 
 
 def _called(report: AblationReport, effect: Effect) -> str:
-    """Return the name of what an ablation takes away, with the known label of its head."""
     name, seen = report.missing(effect.variant), report.patterns
     for scores in () if seen is None or report.unit != "head" else seen.heads:
         if scores.place == effect.head and scores.label.is_known and scores.label.is_finding:
@@ -199,7 +195,6 @@ def unclear_words(report: AblationReport, effect: Effect) -> str:
 
 
 def _measured(report: AblationReport) -> tuple[str, str]:
-    """Return what is measured, in words, and its unit."""
     if report.metric == "loss_delta":
         return f"the {_loss_name(report)}", report.loss_unit
     return ("the answer's lead", " logits") if report.metric == "logit_diff" else ("the output", "")
@@ -250,7 +245,6 @@ def _largest(report: AblationReport, order: Sequence[Effect]) -> str:
 
 
 def _mean_square(report: AblationReport, effect: Effect) -> str:
-    """Return the change of the output, such as ``MSE 0.00334, 1.2% of its mean square``."""
     value, own = effect.shown("output_mse").value, report.baseline.get("output_square")
     words = f"MSE {_three_digits(value, False)}"
     return f"{words}, {percent(value / own)} of its mean square" if own else words

@@ -26,7 +26,7 @@ from attnviz.engine.effects import (
     Variant,
 )
 from attnviz.errors import UsageError
-from attnviz.inspect.interventions.ablate.edges import Edge
+from attnviz.inspect.interventions.ablate.plan import Edge
 from attnviz.inspect.interventions.study import NOT_MEASURED, Mean, cell_name
 from attnviz.measures.bootstrap import chance_of_largest
 from attnviz.records import NO_LABEL, HeadLabel, HeadsRecord, Kind, ModelInfo, Provenance, Tokens
@@ -34,8 +34,7 @@ from attnviz.records import NO_LABEL, HeadLabel, HeadsRecord, Kind, ModelInfo, P
 if TYPE_CHECKING:
     from attnviz.mergeable import CorpusRecord
 
-_MOST_LISTED = 4
-"""The most heads that the name of a joint ablation lists."""
+_MOST_LISTED = 4  # the most heads that the name of a joint ablation lists
 
 _OPTIONS = ("reference", "draws", "unit", "method", "positions", "metric", "seed")
 """The options that JSON repeats by their names."""
@@ -453,7 +452,6 @@ def effect_entry(report: AblationReport, effect: Effect) -> dict[str, Any]:
 
 
 def _known_of(report: AblationReport, head: Place) -> dict[str, Any]:
-    """Return what is known of a head without an ablation: its gradient and its label."""
     entry: dict[str, Any] = dict(zip(("layer", "head"), head, strict=True))
     if head in report.gradients:
         entry["gradient"] = report.gradients[head]

@@ -26,8 +26,7 @@ from attnviz.inspect.interventions.study import (
 from attnviz.measures.labels import label_look
 from attnviz.records import HeadLabel, Tokens
 
-_LABEL = 19
-"""The most columns of a label in a table."""
+_LABEL = 19  # the most columns of a label in a table
 
 _MOST_FOLLOWED = 4
 
@@ -59,7 +58,6 @@ def document(report: AblationReport) -> doc.Document:
 
 
 def _hints(report: AblationReport) -> list[str]:
-    """Return the options to try next on the command line."""
     hints, best = [], report.ranking(1).matter
     random = report.model.weights == "random"
     has_losses = not report.classes or any(effect.token_losses for effect in report.effects)
@@ -82,7 +80,6 @@ def _hints(report: AblationReport) -> list[str]:
 
 
 def _label(report: AblationReport) -> Callable[[HeadLabel], str]:
-    """Return what writes a label into a cell of a table."""
     return partial(label_text, max_width=_LABEL, noun=claims.noun(report))
 
 
@@ -209,7 +206,6 @@ def where_it_hurts(report: AblationReport) -> list[doc.Part]:
 
 
 def _token_maps(report: AblationReport) -> list[doc.Map]:
-    """Return a map of one query for each ablation whose effect on each token is known."""
     order, tokens = report.ranking(), (report.targets or report.texts)[0]
     ranked = (*report.joint, *order.matter, *order.harm) or report.effects
     known = [effect for effect in ranked if effect.token_losses]
@@ -238,14 +234,12 @@ _AROUND, _JOINT_LINES, _TEXT_LINES = 3, 5, 4
 _CELL = 6
 """The columns that a cell of the grid takes: a number such as ``+.44``, a mark and a blank."""
 
-_SCALE_LINES = 3
-"""The lines that the colour bar takes, with the empty line before it."""
+_SCALE_LINES = 3  # the lines that the colour bar takes, with the empty line before it
 
 _LONG_NAME = 10
 
 
 def _first(report: AblationReport, columns: int, lines: int) -> list[doc.Group]:
-    """Return the first screen: the grid beside a text, the ranking, then the texts that fit."""
     tables, half, top = _brief_tables(report), (columns - _GAP) // 2, list[doc.Group]()
     ranked = doc.Group([*tables, *_brief_together(report, below=bool(tables))], spaced=True)
     rows = [len(part.rows) for part in tables if isinstance(part, doc.Table)]
@@ -296,7 +290,6 @@ def _brief_together(report: AblationReport, below: bool) -> list[doc.Group]:
 
 
 def _texts(report: AblationReport, texts: Sequence[doc.Map], lines: int) -> doc.Maps:
-    """Return the coloured texts, each cut to a few lines around the largest changes."""
     named = []
     for text in texts:
         name = text.words[0][0]

@@ -37,8 +37,7 @@ from attnviz.records import Kind, Tokens
 from attnviz.resume import digest
 from attnviz.texts import asked_word, words_of
 
-_DRAWS = 8
-"""The number of random sources of the control if there is a single pair."""
+_DRAWS = 8  # the number of random sources of the control if there is a single pair
 
 _LEAST_DIFFERENCE = {"logit_diff": 0.1, "log_prob": 0.1, "kl": 0.01}
 """The least difference between two runs, in logits or nats: a share of less says nothing."""

@@ -46,12 +46,10 @@ _GAP = 3
 _PROMPTS, _TABLE = 34, 87
 """The columns that the prompts, and the ranking, take next to the grid."""
 
-_LINES = 3
-"""The lines of a picture for each line of a prompt."""
+_LINES = 3  # the lines of a picture for each line of a prompt
 
 _LEAST_ROWS = 3
-_AROUND_TOKENS = 10
-"""The lines of a first screen that are not for the grid of tokens."""
+_AROUND_TOKENS = 10  # the lines of a first screen that are not for the grid of tokens
 
 _AT = {"all": "", "last": " at the last token", "changed": " at the tokens that differ"}
 _METHODS = {
@@ -149,8 +147,9 @@ def _prompts(report: PatchReport, lines: int = 4) -> doc.Maps | doc.Pictures:
             doc.Map(name, marks[:, kept], Tokens.bare((0,)), tokens.taken(kept), title, limit=1.0)
         )
         if tokens.layout is not None:
+            words = f"The picture of the {name} prompt."
             pictures += [
-                doc.Picture(p, words=title, alternative=words) for p in tokens.layout.pictures
+                doc.Picture(own, words=title, alternative=words) for own in tokens.layout.pictures
             ]
     if pictures:
         return doc.Pictures(pictures, lines=_LINES * lines)
@@ -260,11 +259,8 @@ def _sum_of_singles(report: PatchReport, joint: PatchEffect) -> float:
 
 # The finding ---------------------------------------------------------------------------------
 
-_NAMED = 2
-"""The most heads that the finding names."""
-
-_MOST = 0.5
-"""The share from which a token carries most of the difference."""
+_NAMED = 2  # the most heads that the finding names
+_MOST = 0.5  # the share from which a token carries most of the difference
 
 
 def finding(report: PatchReport) -> str:
@@ -366,7 +362,6 @@ def _moves(report: PatchReport, effects: TokenEffects) -> str:
 
 
 def _token_name(report: PatchReport, token: int) -> str:
-    """Return a token of the base run's prompt and its position, as a string. token: its index."""
     return f"“{token_label(report.base.texts[token])}” ({token})"
 
 
@@ -400,7 +395,6 @@ def _about(report: PatchReport) -> list[Part]:
 
 
 def _runs(report: PatchReport) -> Facts:
-    """Return the metric of both runs without a patch, of several pairs the mean."""
     metric, pair = METRICS[report.metric], report.pairs[0]
     name = metric.name
     if len(report.pairs) == 1 and report.metric != "kl":
@@ -442,7 +436,6 @@ def _grid_title(report: PatchReport, brief: bool) -> str:
 
 
 def _change_words(report: PatchReport) -> str:
-    """Return the heading of changes of the metric, such as ``Δ logit difference, logits``."""
     metric = METRICS[report.metric]
     return f"Δ {metric.short}, {metric.unit}"
 

@@ -18,8 +18,7 @@ _GAP = 3
 _LEAST_ROWS = 3
 _NAMED = 2
 
-_LEAST = 0.005
-"""The least share that is not written as 0%."""
+_LEAST = 0.005  # the least share that is not written as 0%
 
 _METHOD = (
     "direct path, norms fixed: what the sender writes reaches the later head along the residual "
