@@ -126,11 +126,11 @@ class Tallies:
             own, others = getattr(self, kind), getattr(other, kind)
             joined[kind] = {**own, **others}
             for name in own.keys() & others.keys():
-                one, two = own[name], others[name]
-                lists_heads = kind == "most" and one.ndim == 2
-                if one.shape != two.shape or (lists_heads and (one != two).any()):
+                mine, theirs = own[name], others[name]
+                lists_heads = kind == "most" and mine.ndim == 2
+                if mine.shape != theirs.shape or (lists_heads and (mine != theirs).any()):
                     raise LoadError(f"a record is damaged: its {name} are not those of the others")
-                joined[kind][name] = join(one, two)
+                joined[kind][name] = join(mine, theirs)
             joined[kind] = dict(sorted(joined[kind].items()))
         named = [rows[..., 1].ravel() for rows in joined["best"].values()]
         texts, kept = {**self.texts, **other.texts}, {*np.concatenate([np.zeros(0), *named])}
@@ -188,19 +188,21 @@ class CorpusRecord:
         """Return the record of both; raise UsageError if they are not of the same run."""
         if not isinstance(other, CorpusRecord):
             return NotImplemented
-        one, two = str(self), str(other)
         if self.command != other.command:
-            raise UsageError(f"{two} is of {other.command}, {one} of {self.command}")
-        refuse_other_run(two, other.run, self.run, f"merge it with those of its own run, not {one}")
+            raise UsageError(f"{other} is of {other.command}, {self} of {self.command}")
+        advice = f"merge it with those of its own run, not {self}"
+        refuse_other_run(str(other), other.run, self.run, advice)
         parts = tuple(sorted((*self.parts, *other.parts)))
         if len({part.shard for part in parts}) < len(parts):
             twice = next(a.shard for a, b in pairwise(parts) if a[0] == b[0])
             raise UsageError(f"shard {twice} is there twice: name each part once")
         if len({part.shard.of for part in parts}) > 1:
-            raise UsageError(f"{two} does not fit {one}: a corpus is cut into one number of shards")
+            raise UsageError(
+                f"{other} does not fit {self}: a corpus is cut into one number of shards"
+            )
         if len(read := {(part.whole, part.digest) for part in parts if part.digest}) > 1:
             sizes = listed([f"{whole:,}" for whole, _ in sorted(read)])
-            raise UsageError(f"{one} and {two} read different texts ({sizes} of them)")
+            raise UsageError(f"{self} and {other} read different texts ({sizes} of them)")
         shown = min(self, other, key=lambda record: record.parts[0]).shown
         return replace(self, shown=shown, parts=parts, tallies=self.tallies + other.tallies)
 
@@ -308,20 +310,16 @@ def read_record(path: Path) -> CorpusRecord:
         if not fits(empty := head["shown"].get("empty", 0), WHOLE):
             raise ValueError(f"its empty rows are {empty!r:.40}")
         parts = tuple(ShardPart(Shard(*shard), *rest) for shard, *rest in head["parts"])
-        _check_parts(parts)
+        shards = {part.shard for part in parts}
+        if len({shard.of for shard in shards}) != 1 or len(shards) < len(parts):
+            raise ValueError("it names no shard, or one twice")
+        for (number, of), blocks, count, _, whole, digest in parts:
+            own = len(range(number, -(-whole // corpora.BLOCK), of))
+            if number >= of or -(-count // corpora.BLOCK) != blocks or (digest and blocks != own):
+                raise ValueError("its numbers of shards, blocks and texts do not go together")
         texts = {int(index): text for index, text in head["texts"].items()}
         tallies = Tallies(**kinds, texts=texts)
         return CorpusRecord(head["command"], head["run"], head["shown"], parts, tallies)
-
-
-def _check_parts(parts: Sequence[ShardPart]) -> None:
-    shards = {part.shard for part in parts}
-    if len({shard.of for shard in shards}) != 1 or len(shards) < len(parts):
-        raise ValueError("it names no shard, or one twice")
-    for (number, of), blocks, texts, _, whole, digest in parts:
-        own = len(range(number, -(-whole // corpora.BLOCK), of))
-        if number >= of or -(-texts // corpora.BLOCK) != blocks or (digest and blocks != own):
-            raise ValueError("its numbers of shards, blocks and texts do not go together")
 
 
 def merged(records: Sequence[CorpusRecord]) -> CorpusRecord:

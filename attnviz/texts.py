@@ -338,8 +338,10 @@ def answer_and_foil(
 
     Raises UsageError for a value that is not one token, or no label, and if both are the same.
     """
-    asked = None if answer is None else asked_word(model, answer, "--answer", labels)
-    other = None if foil is None else asked_word(model, foil, "--foil", labels)
+    asked, other = (
+        None if word is None else asked_word(model, word, option, labels)
+        for word, option in ((answer, "--answer"), (foil, "--foil"))
+    )
     if asked is not None and other is not None and asked[0] == other[0]:
         kind = "label" if labels else "token"
         raise UsageError(
@@ -356,17 +358,16 @@ def _standard_input(most: int = 0) -> bytes:
     return read_stream(sys.stdin.buffer, "standard input", most)
 
 
-def text_field(line: str, number: int, name: str, field: str = TEXT_COLUMN) -> str:
+def text_field(line: str, number: int, name: str, field: str) -> str:
     """Return a field of a JSON line, as ``cell_text``; LoadError if the line is damaged."""
     try:
         return cell_text(parse_json(line, name), field, "")
     except LoadError as error:
-        cause = error
-    quoted = line if len(line) <= _MOST_QUOTED else line[:_MOST_QUOTED] + "…"
-    raise LoadError(
-        f'{name} line {number} is damaged: expected {{"{visible(field)}": "..."}}, got '
-        f"{visible(quoted)}; fix or remove the line, or name another field with --column"
-    ) from cause
+        quoted = line if len(line) <= _MOST_QUOTED else line[:_MOST_QUOTED] + "…"
+        raise LoadError(
+            f'{name} line {number} is damaged: expected {{"{visible(field)}": "..."}}, got '
+            f"{visible(quoted)}; fix or remove the line, or name another field with --column"
+        ) from error
 
 
 # Rows of named texts: JSON lines, an object each, or CSV with a line of names -------------------

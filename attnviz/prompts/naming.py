@@ -20,14 +20,14 @@ def quoted(text: str) -> str:
     return f"“{cut(token_label(text), LONGEST_TOKEN)}”"
 
 
-def placed(tokens: Tokens, place: int, quotes: bool = True) -> str:
+def placed(tokens: Tokens, position: int, quotes: bool = True) -> str:
     """Return a token and its index as a string, such as ``“Tom” (4)``.
 
-    Of a piece it is the whole word, with the index of the word's first token. place: the index of
-    the token. quotes: put it in quotes.
+    Of a piece it is the whole word, with the index of the word's first token. position: the index
+    of the token. quotes: put it in quotes.
     """
-    word = words_of_tokens(tokens)[place]
-    label = token_label(word_text(tokens, word)) if word[1:] else token_labels(tokens)[place]
+    word = words_of_tokens(tokens)[position]
+    label = token_label(word_text(tokens, word)) if word[1:] else token_labels(tokens)[position]
     label = cut(label, LONGEST_TOKEN)
     return numbered(f"“{label}”" if quotes else label, word.start)
 
@@ -94,9 +94,6 @@ def not_summed(model: ModelInfo, to: str, apart: float, unknown: str) -> Unsuppo
         f"the parts of {model.name!r} do not sum to {to} (apart by {apart:.2g}): {unknown} not "
         "known; attnviz ablate measures heads in another way"
     )
-
-
-# What all documents show ------------------------------------------------------------------------
 
 
 _LONGEST = 100

@@ -43,9 +43,6 @@ Step = TypeVar("Step")
 Made = TypeVar("Made")
 
 
-# Reading -------------------------------------------------------------------------------------
-
-
 class Prompt(NamedTuple):
     """One prompt with the question about it, as typed.
 
@@ -100,9 +97,6 @@ def read_prompts(
 def splits_logits(model: StackModel) -> bool:
     """Return True if NumPy can split this model's logits into contributions of its parts."""
     return NumpyAttributor.of(model) is not None
-
-
-# Encoding ------------------------------------------------------------------------------------
 
 
 Encoded = tuple[Input, tuple[str, ...]]
@@ -290,9 +284,6 @@ def study_of(
         copies=copies_note(len(prompts) - len(kept), len(prompts), "prompts"),
         advance=advance,
     )
-
-
-# The heads that are shown, and what earlier runs know of them -------------------------------------
 
 
 class ShownHeads(NamedTuple):

@@ -145,9 +145,6 @@ def check(
     )
 
 
-# The first file of rules -----------------------------------------------------------------------
-
-
 _COUNTS = ("total", "kv_cache.values_per_token")  # they do not depend on the stored dtype
 _FACTOR = 2.0  # over the noise of one rounded side: the other may be rounded the other way
 _JS_FACTOR = 8.0

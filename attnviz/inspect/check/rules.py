@@ -114,9 +114,6 @@ def nearest_or_all(name: str, known: Iterable[str]) -> str:
     return nearest(name[:80], known) or f"; there are {', '.join(known)}"
 
 
-# The kinds -----------------------------------------------------------------------------------
-
-
 def score_rule(given: Given) -> Rule:
     """Return a rule on a pattern score of one head, as in ``patterns``."""
     typed, score = given.word("head"), given.measured("score", "score", MEASURES)

@@ -122,9 +122,6 @@ def brief(outcome: Outcome) -> str:
     return f"{name} {value_text(outcome)} (rule: {_bound_text(outcome.rule.bounds)})"
 
 
-# The words of a rule --------------------------------------------------------------------------
-
-
 def _sign(outcome: Outcome) -> str:
     """Return the sign of a rule's outcome: ✓ if it holds, ! for a warning, ✗ if it fails."""
     if outcome.passed:

@@ -69,12 +69,12 @@ class LiveSide:
         """Return the model of the side, loaded if it was given by its name."""
         return load(self.name, self.options) if self.loaded is None else self.loaded
 
-    def taken(self, places: Sequence[int]) -> LiveSide:
-        """Return the side with only some of its texts. places: the indices of these."""
+    def taken(self, kept: Sequence[int]) -> LiveSide:
+        """Return the side with only some of its texts. kept: the indices of these."""
         texts, lines = self.texts.texts, self.texts.lines
-        kept = tuple(texts[place] for place in places)
-        some = tuple(lines[place] for place in places if lines)
-        return replace(self, texts=self.texts._replace(texts=kept, lines=some))
+        some = tuple(lines[number] for number in kept if lines)
+        taken = tuple(texts[number] for number in kept)
+        return replace(self, texts=self.texts._replace(texts=taken, lines=some))
 
 
 @dataclass(frozen=True)
@@ -209,26 +209,6 @@ def _options(
     ]
 
 
-def distinct(a: LiveSide, b: LiveSide) -> tuple[LiveSide, LiveSide, int]:
-    """Return both sides without repeated text pairs, and how many pairs were left out.
-
-    A text that counts twice would make intervals over texts too narrow.
-    """
-    first: dict[tuple[str, str], int] = {}
-    for place, pair in enumerate(zip(a.texts.texts, b.texts.texts, strict=True)):
-        first.setdefault(pair, place)
-    kept = [*first.values()]
-    return a.taken(kept), b.taken(kept), len(a.texts.texts) - len(kept)
-
-
-def are_same(a: LiveSide, b: LiveSide) -> bool:
-    """Return whether both sides are one model, with the same texts, dtype and backend."""
-    return a.of_model(b) and a.texts.texts == b.texts.texts and a.options == b.options
-
-
-# Token by token ------------------------------------------------------------------------------
-
-
 def side_inputs(probing: Probing, side: LiveSide, truncate: bool) -> list[Input]:
     """Return the model's input for each text; UsageError for one too short or too long for it."""
     tokens = encode_texts(probing.model, side.texts, truncate, _LEAST)
@@ -250,8 +230,9 @@ def require_alike(
 
     two_texts: B was given other texts; then only the numbers of tokens must be equal.
     """
-    for number, (one, other) in enumerate(zip(first, second, strict=True), start=1):
-        for a, b in ((one.queries(kind), other.queries(kind)), (one.keys(kind), other.keys(kind))):
+    for number, both in enumerate(zip(first, second, strict=True), start=1):
+        queries, keys = ([own.queries(kind) for own in both], [own.keys(kind) for own in both])
+        for a, b in (queries, keys):
             if len(a) != len(b) and two_texts:
                 raise UsageError(
                     f"text {number} has {len(a)} tokens for A and {len(b)} for B: rows are "
@@ -367,7 +348,13 @@ def model_maps(
         few = partial(by_rows, number, given, len(queries), stride)
         tokens = max(len(queries), len(keys))
         seen = sums_or_maps(model.info, tokens, reduce, few, partial(run, given))
-        _require_numbers(model.info, seen, number)
+        for layer, rows in seen.weights.items():
+            numbers = np.isfinite(rows).all((1, 2))
+            if layer in seen.outputs:
+                numbers &= np.isfinite(seen.outputs[layer]).all((1, 2))
+            if not numbers.all():
+                name = f"attention of L{layer}H{numbers.argmin()} over text {number + 1}"
+                require_number(name, math.nan, model.info)
         stride = stride or _stride(inputs, kind, seen)
         kept = np.arange(0, len(queries), stride)
         texts.append(
@@ -385,17 +372,6 @@ def model_maps(
         )
         progress((number + 1) / len(inputs))
     return ModelMaps(model.info, kind, causal, tuple(texts), stride or 1, notes)
-
-
-def _require_numbers(info: ModelInfo, seen: HeadRun, text: int) -> None:
-    """Raise the error of ``require_number`` for a head whose weights or outputs are not finite."""
-    for layer, rows in seen.weights.items():
-        whole = np.isfinite(rows).all((1, 2))
-        if layer in seen.outputs:
-            whole &= np.isfinite(seen.outputs[layer]).all((1, 2))
-        if not whole.all():
-            name = f"attention of L{layer}H{whole.argmin()} over text {text + 1}"
-            require_number(name, math.nan, info)
 
 
 def _some(rows: Array, kept: NDArray[np.int64]) -> Array:
@@ -451,26 +427,26 @@ def divergences(
 
     The first query of a causal text, which sees only itself, does not count.
     """
-    found = np.full((3, len(first.texts), len(pairs)), np.nan)
+    apart = np.full((3, len(first.texts), len(pairs)), np.nan)
     by_layers: dict[tuple[int, int], list[int]] = {}
-    for place, ((a, _), (b, _)) in enumerate(pairs):
-        by_layers.setdefault((a, b), []).append(place)
-    for number, (one, other) in enumerate(zip(first.texts, second.texts, strict=True)):
-        rows = one.kept >= 1 if first.causal else np.ones(len(one.kept), bool)
+    for pair, ((a, _), (b, _)) in enumerate(pairs):
+        by_layers.setdefault((a, b), []).append(pair)
+    for number, (here, there) in enumerate(zip(first.texts, second.texts, strict=True)):
+        rows = here.kept >= 1 if first.causal else np.ones(len(here.kept), bool)
         if not rows.any():
             rows[:] = True
         for (a, b), at in by_layers.items():
-            left, right = ([pairs[place][side][1] for place in at] for side in (0, 1))
-            weights = one.rows[a][left][:, rows], other.rows[b][right][:, rows]
-            found[0, number, at] = js_divergence(*weights).mean(-1)
+            left, right = ([pairs[pair][side][1] for pair in at] for side in (0, 1))
+            weights = here.rows[a][left][:, rows], there.rows[b][right][:, rows]
+            apart[0, number, at] = js_divergence(*weights).mean(-1)
             if bare:
-                bared = map(without_sink, weights, (one.sink, other.sink))
-                found[1, number, at] = known_mean(js_divergence(*bared))
-            if a in one.outputs and b in other.outputs:
-                outputs = one.outputs[a][left][:, rows], other.outputs[b][right][:, rows]
+                bared = map(without_sink, weights, (here.sink, there.sink))
+                apart[1, number, at] = known_mean(js_divergence(*bared))
+            if a in here.outputs and b in there.outputs:
+                outputs = here.outputs[a][left][:, rows], there.outputs[b][right][:, rows]
                 if outputs[0].shape == outputs[1].shape:
-                    found[2, number, at] = 1 - cosine(*outputs).mean(-1)
-    return Divergences(*found)
+                    apart[2, number, at] = 1 - cosine(*outputs).mean(-1)
+    return Divergences(*apart)
 
 
 def known_mean(values: Values) -> Values:
@@ -480,9 +456,6 @@ def known_mean(values: Values) -> Values:
     means = np.full(total.shape, np.nan)
     np.divide(total, known.sum(-1), out=means, where=known.any(-1))
     return means
-
-
-# The floor -----------------------------------------------------------------------------------
 
 
 def noise_floor(noise: Divergences) -> Floor:
@@ -514,9 +487,6 @@ def over_texts(values: Values, seed: int) -> list[MeanOverTexts]:
     return means
 
 
-# What the models predict ---------------------------------------------------------------------
-
-
 def predictions(first: ModelMaps, second: ModelMaps) -> Predictions | None:
     """Return how far two models' next-token predictions differ, or None.
 
@@ -524,8 +494,8 @@ def predictions(first: ModelMaps, second: ModelMaps) -> Predictions | None:
     the smaller vocabulary are left out.
     """
     apart, same, outside = [], [], None
-    for one, other in zip(first.texts, second.texts, strict=True):
-        p, q = one.predictions, other.predictions
+    for both in zip(first.texts, second.texts, strict=True):
+        p, q = (text.predictions for text in both)
         if p is None or q is None or np.isnan([p.max(), q.max()]).any():
             return None
         if (shared := min(p.shape[-1], q.shape[-1])) < max(p.shape[-1], q.shape[-1]):
@@ -544,9 +514,6 @@ def predictions(first: ModelMaps, second: ModelMaps) -> Predictions | None:
         positions=len(kl),
         outside=outside,
     )
-
-
-# Which head is compared with which ------------------------------------------------------------
 
 
 def heads_of(counts: Mapping[int, int]) -> list[Head]:
@@ -579,14 +546,12 @@ def matched_pairs(first: ModelMaps, second: ModelMaps) -> list[Pair]:
     pairs: list[Pair] = []
     for lefts, rights in groups:
         texts = zip(first.texts, second.texts, strict=True)
-        table = sum(_table(one, other, lefts, rights) for one, other in texts)
+        table = sum(_table(a, b, lefts, rights) for a, b in texts)
         pairs += [(lefts[left], rights[right]) for left, right in cheapest_pairs(np.asarray(table))]
     return sorted(pairs)
 
 
-def _table(one: TextMaps, other: TextMaps, lefts: Sequence[Head], rights: Sequence[Head]) -> Values:
+def _table(a: TextMaps, b: TextMaps, lefts: Sequence[Head], rights: Sequence[Head]) -> Values:
     """Return the divergences (head of A, head of B) of two models' heads over one text."""
-    chosen = np.stack([other.rows[layer][head] for layer, head in rights])
-    return np.stack(
-        [js_divergence(one.rows[layer][head], chosen).mean(-1) for layer, head in lefts]
-    )
+    chosen = np.stack([b.rows[layer][head] for layer, head in rights])
+    return np.stack([js_divergence(a.rows[layer][head], chosen).mean(-1) for layer, head in lefts])

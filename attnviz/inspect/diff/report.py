@@ -115,7 +115,7 @@ class Move(NamedTuple):
 class HeadChange:
     """One head of A next to its partner in B, with all measured changes.
 
-    place, other: (layer, head) in A and in B.
+    head, other: (layer, head) in A and in B.
     js: Jensen–Shannon divergence of the rows, bits; ends: of its 95 % interval, None without one;
         no_sink: the same without the sink. NaN if there are no maps.
     output: 1 − cosine of the outputs, in [0, 2]; output_ends: likewise. NaN if not compared.
@@ -124,7 +124,7 @@ class HeadChange:
     output_changed: whether the interval of ``output`` lies above its floor.
     """
 
-    place: Head
+    head: Head
     other: Head
     a: HeadState
     b: HeadState
@@ -266,8 +266,8 @@ class DiffReport(Report, Provenance):
 
     def pair_name(self, change: HeadChange) -> str:
         """Return the head's name, with that of its partner if that has another layer or index."""
-        name = self.head_name(change.place)
-        return name if change.place == change.other else f"{name}→{self.head_name(change.other)}"
+        name = self.head_name(change.head)
+        return name if change.head == change.other else f"{name}→{self.head_name(change.other)}"
 
     @property
     def unit(self) -> str:
@@ -292,8 +292,8 @@ def _predicted(apart: Predictions | None) -> dict[str, float | None]:
 def _head(change: HeadChange, *, other: bool) -> dict[str, Any]:
     low, high = change.ends or (None, None)
     facts: dict[str, Any] = {
-        "layer": change.place[0],
-        "head": change.place[1],
+        "layer": change.head[0],
+        "head": change.head[1],
         "js_divergence": change.js,
         "ci_low": low,
         "ci_high": high,

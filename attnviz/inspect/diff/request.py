@@ -41,5 +41,5 @@ class DiffRequest(_Compared, _ConditionOfB, Truncation, Reduction, IndexBase, Se
 
     def named_condition(self) -> dict[str, Any]:
         """Return the options given for B, by their names in ``LoadOptions``, such as ``dtype``."""
-        said = {"dtype": self.dtype_b, "revision": self.revision_b, "backend": self.backend_b}
-        return {name: value for name, value in said.items() if value is not None}
+        given = {"dtype": self.dtype_b, "revision": self.revision_b, "backend": self.backend_b}
+        return {name: value for name, value in given.items() if value is not None}

@@ -200,9 +200,6 @@ def pair_study(
     return PromptStudy(kept, notes, left, advance)
 
 
-# The control ---------------------------------------------------------------------------------
-
-
 class ControlPairs(NamedTuple):
     """Prompt pairs for the baseline of patching, whose source is unrelated to the measured pair.
 

@@ -161,9 +161,6 @@ class Study(ABC):
             raise KeyboardInterrupt
 
 
-# Effects as means -------------------------------------------------------------------------------
-
-
 _SIGNIFICANT = 0.05
 """The probability that any change at all is called significant if none has an effect."""
 
@@ -223,9 +220,6 @@ def p_values(
     if len(values) < LEAST_TEXTS:
         return [None] * values.shape[1]
     return list(adjusted_p(values, seed, known).tolist())
-
-
-# How effects are shown -------------------------------------------------------------------------
 
 
 Entry = TypeVar("Entry")

@@ -215,9 +215,6 @@ def _cost(bounds: RemovalBounds, goal: Goal, request: PruneRequest) -> float:
     return ranked + 2 * count + request.draws * min(count, _POINTS)
 
 
-# A plan on NumPy -------------------------------------------------------------------------------
-
-
 def is_planned(model: Model) -> bool:
     """Return whether ``StackPlan`` would plan this model's pruning as transformers would do it."""
     if not isinstance(model, StackModel) or model.parameters is None:
@@ -313,10 +310,10 @@ class RemovalBounds:
         """Return True if ``head`` can be removed once ``removed`` are gone, each (layer, head)."""
         if head in removed:
             return False
-        layer, place = head
+        layer, number = head
         # If all layers stay alike, the rule for a layer holds for each key/value head's own.
         size = self.heads // self._groups if self.uniform else self.heads
-        gone = sum(at == layer and other // size == place // size for at, other in removed)
+        gone = sum(at == layer and other // size == number // size for at, other in removed)
         if not self.empty_layers and gone + 1 == size:
             return False
         return not self.uniform or gone <= len(removed) // self.round
@@ -357,9 +354,9 @@ def goal_of(request: PruneRequest, bounds: RemovalBounds, info: ModelInfo, basel
         count = math.floor(request.fraction * bounds.total / bounds.round + 1e-9) * bounds.round
     if count < 1:
         least = bounds.round / bounds.total
-        one = f"--uniform takes {bounds.round} at a time" if request.uniform else "one is the least"
+        why = f"--uniform takes {bounds.round} at a time" if request.uniform else "one is the least"
         raise UsageError(
-            f"--fraction {request.fraction:g} of {bounds.total} heads is none, {one}: "
+            f"--fraction {request.fraction:g} of {bounds.total} heads is none, {why}: "
             f"expected at least {least:.3g}"
         )
     if count > bounds.most:

@@ -214,9 +214,6 @@ def heads_data(heads: Iterable[Head]) -> list[dict[str, int]]:
     return [{"layer": layer, "head": head} for layer, head in heads]
 
 
-# The record of a pruned model ------------------------------------------------------------------
-
-
 RELATIVE = ("Llama", "Mistral")
 """Llama's config requires a width that is a multiple of the number of heads, whatever head_dim is.
 Mistral's has the same tensors and computation without that rule."""

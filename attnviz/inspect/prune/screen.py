@@ -105,9 +105,6 @@ def _first(report: PruneReport, columns: int, lines: int) -> doc.Ways:
     ])  # fmt: skip
 
 
-# Sentences -----------------------------------------------------------------------------------
-
-
 def _finding(report: PruneReport) -> str:
     if not report.steps:
         return f"No head removed: {report.notes[-1]}." if report.notes else "No head removed."
@@ -193,9 +190,6 @@ def _result(report: PruneReport) -> list[str]:
             f"in {whole.dtype})"
         )
     return sentences
-
-
-# Parts ---------------------------------------------------------------------------------------
 
 
 def _curves(report: PruneReport, rows: int = 12) -> doc.Plot:

@@ -206,9 +206,6 @@ class PruneStore:
                 self._model.tokenizer.save_pretrained(draft)
 
 
-# A smaller model -----------------------------------------------------------------------------
-
-
 def _count_parameters(model: Any) -> int:
     return sum(parameter.numel() for parameter in model.parameters())  # tied ones once
 
@@ -250,9 +247,6 @@ def _empty(model_class: Any, config: Any, model: Any) -> Any:
     if getattr(model, "generation_config", None) is not None:
         shell.generation_config = deepcopy(model.generation_config)
     return shell.eval()
-
-
-# What was written ----------------------------------------------------------------------------
 
 
 @torch.inference_mode()

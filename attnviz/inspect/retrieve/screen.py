@@ -37,8 +37,8 @@ def document(report: RetrieveReport) -> doc.Document:
     if report.texts is not None:
         source = f"{counted(report.texts, 'text')}{f' of {source}' if source else ''}"
     about = [(fact, False) for fact in (*facts, f"hidden in {source}")]
-    one = ["--haystack FILE"] * (report.texts is None)
-    further = ["--needle 'CUE|ANSWER'", *one, "--lengths 1k,4k", "--save heads.tsv"]
+    text = ["--haystack FILE"] * (report.texts is None)
+    further = ["--needle 'CUE|ANSWER'", *text, "--lengths 1k,4k", "--save heads.tsv"]
     names = f"retrieval heads of {info.name}", f"Retrieval heads of {info.name}"
     if not report.heads:  # of a shard without a text
         words = [*about[:1], *[(note, False) for note in report.notes]]
@@ -80,7 +80,7 @@ def _finding(report: RetrieveReport) -> str:
     if without is None:
         return f"{fetches} {chance}."
     if {head.place for head in shown} != set(report.ablated):
-        them = _listed([report.head_name(place) for place in report.ablated])
+        them = _listed([*map(report.head_name, report.ablated)])
     heads, words = counted(len(report.ablated), "random head"), ""
     for bases, ends in ((f" {chance}", True), ("", True), ("", False)):
         words = f"{fetches}{bases}; without {them} the answer's loss {_change(without)}"
@@ -119,8 +119,8 @@ def _more(report: RetrieveReport) -> list[str]:
     ]
     if report.caches:
         sizes = [
-            f"{one.tokens:,} tokens would take {byte_text(one.short)}, not {byte_text(one.whole)}"
-            for one in report.caches
+            f"{own.tokens:,} tokens would take {byte_text(own.short)}, not {byte_text(own.whole)}"
+            for own in report.caches
         ]
         words.append(
             f"Cache: if the other heads kept only the first {SHORT_SINK} and last {SHORT_RECENT}, "

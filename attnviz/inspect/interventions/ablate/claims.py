@@ -51,9 +51,6 @@ def noun(report: AblationReport) -> str:
     return "text" if layout is None or "text" in layout.kinds else "picture"
 
 
-# The finding ---------------------------------------------------------------------------------
-
-
 def finding(report: AblationReport) -> str:
     """Return the main result in one sentence that claims no more than the texts can support."""
     if report.complete:
@@ -97,8 +94,8 @@ def answer(report: AblationReport) -> str:
         shown = [needs, tie] if alone and not _tied(report, best) else [tie]
         return next(filter(fits_two_lines, shown), f"{words}.{end}")
     within = "" if report.chance < CHANCE else ", but not significant"
-    one = f"; one {single}" * (report.text_count == 1)
-    within, end = f"{within} (p = {probability(report.chance)}{one})", "" if one else end
+    basis = f"; one {single}" * (report.text_count == 1)
+    within, end = f"{within} (p = {probability(report.chance)}{basis})", "" if basis else end
     hurt, tied = _most_hurt(report, best), _tied(report, best)
     tails = ((hurt, tied), ("", tied), (hurt, ""))
     shown = [f"{words}{near}{within}{far}.{end}" for near, far in tails]
@@ -159,9 +156,9 @@ def _edge_words(report: AblationReport) -> str:
 
 def _random_edges(report: AblationReport) -> tuple[str, str, str]:
     """Return the words before, for and after the random edges that were hidden as a control."""
-    moved = {edge.moved for edge in report.edges}
-    one: Moved = moved.pop() if len(moved) == 1 else "both"
-    return *CONTROLS[one], " of the same distance" * (one == "both")
+    moves = {edge.moved for edge in report.edges}
+    moved: Moved = moves.pop() if len(moves) == 1 else "both"
+    return *CONTROLS[moved], " of the same distance" * (moved == "both")
 
 
 def without_words(report: AblationReport, effect: Effect, called: str = "") -> str:

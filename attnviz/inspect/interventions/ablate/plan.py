@@ -38,7 +38,7 @@ from attnviz.models.stack_model import StackModel
 from attnviz.progress import Advance
 from attnviz.records import Input, Kind, ModelInfo, Tokens
 from attnviz.regions import both_texts, finished
-from attnviz.resume import digest, texts_digest
+from attnviz.resume import digest
 from attnviz.texts import Texts, answer_and_foil, encode_texts, texts_of
 
 Pairs = tuple[tuple[int, int], ...]
@@ -167,12 +167,15 @@ class EdgeAxes:
             both = all(fits(end, old[end], new[end]) for end in (0, 1))
             return both and new not in taken and new[1] in self.seen(new[0])
 
-        found = []
-        for by in range(-size, size):
-            moved = tuple((q + by * ends[0][2], k + by * ends[1][2]) for q, k in edge.pairs)
-            if all(map(allowed, edge.pairs, moved)) and self.blind(moved) is None:
-                found.append(moved)
-        return found
+        shifted = (
+            tuple((q + by * ends[0][2], k + by * ends[1][2]) for q, k in edge.pairs)
+            for by in range(-size, size)
+        )
+        return [
+            moved
+            for moved in shifted
+            if all(map(allowed, edge.pairs, moved)) and self.blind(moved) is None
+        ]
 
     def _end(self, tokens: Tokens, typed: str, axis: str) -> Sequence[int]:
         """Return the positions of a word of the text, or of its pictures."""
@@ -303,8 +306,10 @@ class AblationPlan:
 
 
 def _digest(inputs: Sequence[Input]) -> str:
-    targets = [given.target for given in inputs if given.target is not None]
-    return texts_digest((*(given.text for given in inputs), *targets))
+    """Return the number of texts, those of a decoder included, and a hash of their token ids."""
+    ids = [given.text.ids for given in inputs]
+    ids += [given.target.ids for given in inputs if given.target is not None]
+    return f"{len(ids)} ({digest(ids)})"
 
 
 def plan_of(model: Model, texts: Texts, request: AblateRequest) -> AblationPlan:

@@ -214,12 +214,12 @@ class AblationReport(Report, Provenance):
     def __getitem__(self, head: str | tuple[int, int]) -> Effect:
         """Return the effect of an ablation, ``"L1H2"`` or (layer, head); UsageError if none."""
         name = head if isinstance(head, str) else self.head_name(head)
-        found = [effect for effect in self.effects if self.name(effect.variant) == name]
-        if not found:
+        named = {self.name(effect.variant): effect for effect in reversed(self.effects)}
+        if name not in named:
             names = ", ".join(self.name(effect.variant) for effect in self.effects[:_MOST_LISTED])
             more = ", …" * (len(self.effects) > _MOST_LISTED)
             raise UsageError(f"{name} was not ablated alone here: expected one of {names}{more}")
-        return found[0]
+        return named[name]
 
     def __iter__(self) -> Iterator[Place]:
         """Yield the (layer, head) of each ablation of one head."""
@@ -405,9 +405,9 @@ class AblationReport(Report, Provenance):
 
     def name(self, variant: Variant) -> str:
         """Return an ablation's name: ``L2H5``, ``L2KV1``, ``L2 MLP``, or those of several parts."""
-        place = self.cell(variant)
-        if place is not None:
-            name = cell_name(place, _LETTERS.get(self.unit, ""), self.index_base)
+        cell = self.cell(variant)
+        if cell is not None:
+            name = cell_name(cell, _LETTERS.get(self.unit, ""), self.index_base)
             return name + _OF_LAYER.get(self.unit, "")
         if variant.name is not None:
             return variant.name

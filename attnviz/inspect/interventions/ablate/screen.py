@@ -76,9 +76,6 @@ def _hints(report: AblationReport) -> list[str]:
     return [*hints, "--explain"]
 
 
-# Grid and ranking ----------------------------------------------------------------------------
-
-
 def _label(report: AblationReport) -> Callable[[HeadLabel], str]:
     return partial(label_text, max_width=_LABEL, noun=claims.noun(report))
 
@@ -186,9 +183,6 @@ def _together(report: AblationReport) -> list[doc.Part]:
             words = f"sum of single ablations {scale.text(total)}{scale.times}"
             parts.append(doc.Facts([(f"{report.name(effect.variant)}: {words}", False)]))
     return parts
-
-
-# Texts ---------------------------------------------------------------------------------------
 
 
 def where_it_hurts(report: AblationReport) -> list[doc.Part]:

@@ -278,9 +278,6 @@ class PatchStudy(Study):
         return TokenEffects(self.followed, tuple(tokens), pair.position, grid)
 
 
-# Effects over pairs ---------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Runs:
     """The metric of all runs, over prompt pairs.

@@ -79,9 +79,6 @@ def _first(report: PathReport, columns: int) -> list[doc.Group]:
     return [doc.Group(grids, beside=doc.Beside(0)), doc.Group([table]), doc.Group([held])]
 
 
-# Words ---------------------------------------------------------------------------------------
-
-
 def _finding(report: PathReport) -> str:
     sender = report.name(report.sender)
     if report.model.weights == "random":
@@ -109,9 +106,6 @@ def _finding(report: PathReport) -> str:
 
 def _percent(share: float) -> str:
     return whole_percent(share) if abs(share) >= _LEAST else "under 1%"
-
-
-# Grid and ranking ----------------------------------------------------------------------------
 
 
 def _of(report: PathReport, into: Into) -> list[Listener]:
