@@ -236,7 +236,7 @@ class Reduction(Options, panel="Long texts"):
     """The option on how the attention over a long text is read."""
 
     reduce: Literal["auto", "fused", "full"] = option(
-        "WAY", "full: whole maps; fused: only sums over their rows, no maps (auto: by size).",
+        "MODE", "full: whole maps; fused: only sums over their rows, no maps (auto: by size).",
         "auto",
     )  # fmt: skip
 

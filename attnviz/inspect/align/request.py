@@ -36,7 +36,7 @@ class AlignOptions(Options):
         brief="Lines: source ||| target ||| 0-0 1?2.",
     )
     prefix: str = option(
-        "TEXT", "Text to put before each source, such as T5's task.", "", words=True
+        "TEXT", "Text to put before each source, such as T5's task prefix.", "", words=True
     )
 
     def __post_init__(self) -> None:

@@ -63,7 +63,7 @@ class ViewOptions(Options, panel="View"):
     )
     sink: bool | None = option(
         "",
-        "Also list links with the attention sink (first token, special tokens); --no-sink leaves "
+        "Also list links to the attention sink (first token, special tokens); --no-sink leaves "
         "it out of the maps as well.",
         name="--sink/--no-sink",
     )
@@ -120,7 +120,7 @@ class LongOptions(Options, panel="Long texts"):
     """The options for texts whose maps are too large to be shown, or held, whole."""
 
     queries: str | None = option(
-        "A-B", "Show these query tokens in full, such as 8000-8050; the rest are pooled."
+        "A-B", "Show these query tokens (such as 8000-8050) in full; the rest are pooled."
     )
     keys: str | None = option("A-B", "Show these key tokens in full.")
 

@@ -22,14 +22,15 @@ class _Question(Options, panel="What to explain"):
     )
     query: str | None = option(
         "WORD|INDEX",
-        "The token that attends (default: see --head; else the last).",
+        "The token that attends (default: picked with the head, see --head; the last one if a "
+        "head is given).",
         words=True,
         brief="The token that attends (default: picked automatically).",
     )
     key: str | None = option(
         "WORD|INDEX",
         "The token attended to (default: the one with the most weight; the first token only "
-        "above .9).",
+        "if its weight is above .9).",
         words=True,
         brief="The token attended to (default: picked automatically).",
     )

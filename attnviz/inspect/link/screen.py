@@ -123,7 +123,7 @@ def part_table(report: LinkReport, most: tuple[int, int] | None = None) -> doc.T
         (f"lead{scale.times}", [scale.text(part.lead) for part in parts]),
         ("95% interval", [interval_text(part.interval, scale) for part in parts]),
         ("random", _known(scale.text, [part.base for part in parts])),
-        ("as large", _known(str, reached)),
+        ("controls ≥", _known(str, reached)),
         ("p", _known(probability, [part.p for part in parts])),
         ("weight if removed", _known(probability, [part.without for part in parts])),
         (doc.Column("from", right=False), [_source_words(report, part) for part in parts]),
@@ -293,12 +293,12 @@ def _finding(report: LinkReport) -> str:
     causes = [part for part in causes if part.lead >= _LEAST_NAMED * report.sum][:_NAMED]
     if fsum(part.lead for part in causes) >= _MAIN * report.sum:
         named = [f"{_called(report, part)} {nats(part.lead)}{_side(part)}" for part in causes]
-        named[0] = named[0].replace(" +", " gives +")
+        named[0] = named[0].replace(" +", " contributes +")
         return _opened(report, f"several parts make {attend}: {whole}, {listed(named)}", [""])
     joint = ", but" if _is_spare(report, largest) else ";"
     claim = (
         f"no single part makes {attend}: the largest, {_called(report, largest)}"
-        f"{_side(largest)}, gives {nats(largest.lead)} {whole}"
+        f"{_side(largest)}, contributes {nats(largest.lead)} {whole}"
     )
     return _opened(report, claim, [*_without(largest, f"{joint} "), ""])
 

@@ -123,7 +123,7 @@ def _of_picture(report: RolloutReport, layout: TokenLayout) -> doc.Document:
     info, query, row = report.model, report.query, report.queries.index(report.query)
     asking = layout.names()[query]
     rows = {"rollout": report.matrix[row], f"mean of L{info.layers - 1}": report.raw[row]}
-    alone = doc.Picture(layout.pictures[0], words=[("picture", True)], alternative=report.text)
+    alone = doc.Picture(layout.pictures[0], words=[("image", True)], alternative=report.text)
     maps = [on_picture(layout, weights, name, query=query) for name, weights in rows.items()]
     title = [(f"What {asking} draws on", True), ("marked: 60% of it", False)]
     drawn = doc.Pictures([alone, *maps], title, scale=SCALE)
@@ -137,13 +137,13 @@ def _of_picture(report: RolloutReport, layout: TokenLayout) -> doc.Document:
     words = [*named(info), (counted(info.layers, "layer"), False), ("attention rollout", False)]
     about: list[doc.Part] = [
         doc.Facts([*model_words(info), *words[-2:]]),
-        doc.Quote("picture", report.text, lead=9),
+        doc.Quote("image", report.text, lead=7),
     ]
     return doc.Document(
         f"rollout of {info.name}",
         f"Attention rollout of {info.name}",
         [doc.Group(about), notes_group(info.notes, report.tokens), doc.Group([drawn])],
-        doc.Explanation("rollout", "measured in one pass over this picture alone."),
+        doc.Explanation("rollout", "measured in one pass over this image alone."),
         doc.next_steps(["--token ROW,COLUMN", "--explain"], tone="faint"),
         heading=words,
         quoted=report.text,

@@ -42,7 +42,7 @@ class _Learned(Options, panel="What to learn"):
 
     task: str | None = option(
         "TASK",
-        "induction (predict what followed this letter before; default), copy or majority.",
+        "induction (predict what followed this letter the last time; default), copy or majority.",
         brief="induction (default), copy or majority.",
     )
     text: Path | None = option(

@@ -77,7 +77,7 @@ def test_random_weights_say_so():
 
 def test_far_readings_are_warned_about(report):
     assert report.far == 2
-    assert "KL is over 1 nat up to L0: the tokens there may be misleading." in str(report)
+    assert "KL is over 1 nat through L0: the predictions there may mislead." in str(report)
     assert "tokens there may be misleading" not in str(with_ranks(report, 1, 1, 1))
 
 
@@ -101,7 +101,7 @@ def test_its_objects_agree(run, report):
     assert [row["rank"] for row in rows[:7]] == [str(one["rank"]) for one in found["layers"]]
     assert len(rows) == 7 + 24
     with open("a.html", encoding="utf-8") as file:
-        assert "What heads write there" in file.read()
+        assert "What each head writes" in file.read()
 
 
 def test_it_asks_at_a_position_and_of_heads(run):

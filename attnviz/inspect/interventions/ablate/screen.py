@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -24,9 +24,9 @@ from attnviz.inspect.interventions.study import (
     label_column,
 )
 from attnviz.measures.labels import label_look
-from attnviz.records import HeadLabel, Tokens
+from attnviz.records import Tokens
 
-_LABEL = 19  # the most columns of a label in a table
+_LABEL = partial(label_text, max_width=19)
 
 _MOST_FOLLOWED = 4
 
@@ -69,15 +69,11 @@ def _hints(report: AblationReport) -> list[str]:
     if report.source.endswith("built-in texts"):
         hints.append("--texts FILE: your data")
     elif not (report.ranks or report.texts[0].joined or report.edges or random or report.own_loss):
-        again = "--image FILE" if claims.noun(report) == "picture" else "--texts FILE"
+        again = "--image FILE" if claims.noun(report) == "image" else "--texts FILE"
         hints.append(f"{again} for intervals")
     if report.method == "exact" and len(report.effects) > 1 and not claims.ablates_every(report):
         hints.append("--together")
     return [*hints, "--explain"]
-
-
-def _label(report: AblationReport) -> Callable[[HeadLabel], str]:
-    return partial(label_text, max_width=_LABEL, noun=claims.noun(report))
 
 
 def head_grid(report: AblationReport, scaled: bool = True) -> doc.HeadGrid | None:
@@ -114,7 +110,7 @@ def ranking_tables(report: AblationReport, most: int | None = None) -> list[doc.
                 "Highest by gradient",
                 shown[: report.top if most is None else most],
                 doc.ColumnOf(f"gradient{scale.times}", lambda head: scale.text(gradients[head])),
-                label_column(report.labels, lambda head: head, _label(report)),
+                label_column(report.labels, lambda head: head, _LABEL),
                 scale=scale,
                 name=report.head_name,
                 mean=lambda head: Mean(gradients[head]),
@@ -147,7 +143,7 @@ def _effect_table(
         title,
         effects,
         _metric_column(among, report.metric),
-        label_column(report.labels, lambda effect: effect.head, _label(report)),
+        label_column(report.labels, lambda effect: effect.head, _LABEL),
         doc.ColumnOf("edge weight", weight),
         base_rates("control", mean, scale),
         *(_metric_column(among, name) for name in report.metrics_aside(effects)),
@@ -155,7 +151,7 @@ def _effect_table(
         name=lambda effect: report.name(effect.variant),
         mean=mean,
     )
-    control = "a random direction of equal norm ablated instead"
+    control = "a random vector of equal norm subtracted instead"
     return explained(table, "control", claims.control_words(report) if report.edges else control)
 
 
@@ -271,6 +267,9 @@ def _brief_tables(report: AblationReport) -> list[doc.Part]:
         elif isinstance(part, doc.Table):
             part = part._replace(title=part.title[1:], least=_LEAST_ROWS)
         tables.append(part)
+    if tables and isinstance(first := tables[0], doc.Table):  # heads that are in neither table
+        shown = sum(len(part.rows) for part in tables if isinstance(part, doc.Table))
+        tables[0] = first._replace(hidden=max(len(report.singles) - shown, 0))
     return tables
 
 
