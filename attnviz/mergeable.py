@@ -51,7 +51,6 @@ UNUSUAL = (
 """What a report says of the texts about which the model has notes."""
 
 _NAMED = 4  # the most missing shards that are named
-
 _ADVICE = "it is not part of a corpus, or was changed; measure it again"
 
 _SHARD = tuple[Annotated[int, range(MOST_SHARDS)], Annotated[int, range(1, MOST_SHARDS + 1)]]

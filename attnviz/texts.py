@@ -42,7 +42,6 @@ TEXT_COLUMN = "text"
 """The column of a table that has the texts, unless a person chooses another one."""
 
 _LABELS = 8  # the most labels that a message lists
-
 _MOST_QUOTED = 40
 _MOST_PIECES = 8
 

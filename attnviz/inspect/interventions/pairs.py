@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 
@@ -200,21 +200,13 @@ def pair_study(
     return PromptStudy(kept, notes, left, advance)
 
 
-class ControlPairs(NamedTuple):
-    """Prompt pairs for the baseline of patching, whose source is unrelated to the measured pair.
-
-    pairs: (index of the measured pair, the unrelated pair). drawn: the number of those that have
-        random tokens as their source because no other pair fits.
-    """
-
-    pairs: tuple[tuple[int, TokenPair], ...]
-    drawn: int
-
-
 def control_pairs(
     model: Model, pairs: Sequence[TokenPair], direction: Direction, draws: int, seed: int
-) -> ControlPairs:
+) -> tuple[list[tuple[int, TokenPair]], int]:
     """Return an unrelated prompt pair for each pair, or ``draws`` of them for a single one.
+
+    Returns (index of the measured pair, the unrelated pair) of each, and how many have random
+    tokens as their source.
 
     A control is the pair with its source, the clean prompt for ``denoise`` and the corrupt one for
     ``noise``, replaced by that of another pair of equal length that differs at all changed tokens;
@@ -239,7 +231,7 @@ def control_pairs(
                 source = _randomised(model, own, changed, generator)
             control = replace(pair, clean=source) if clean else replace(pair, corrupt=source)
             controls.append((index, control))
-    return ControlPairs(tuple(controls), drawn)
+    return controls, drawn
 
 
 def _randomised(

@@ -50,7 +50,6 @@ Difference = Callable[[Any], tuple[float, float]]
 error that is allowed."""
 
 _COMPARED = 64  # the most tokens over which outputs are compared
-
 _TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
 _STEPS = 4
 """Rounding steps of half precision by which outputs may differ: shorter sums round differently."""

@@ -114,7 +114,15 @@ def material(model: Model, sentences: Sequence[str], request: RetrieveRequest) -
         raise UnsupportedError(f"{model.info.name!r} does not know where its tokens stand")
     needles, asked = needles_of(request)
     facts = ((f"{needle.cue} ", needle.answer, ". ") for needle in needles)
-    opened, closed = _turns(model) if request.chat else ("", "")
+    opened, closed = "", ""  # before a user's message, and between it and an answer
+    if request.chat:
+        if model.chat_template is None:
+            raise UnsupportedError(f"{model.info.name!r} has no chat template: leave out --chat")
+        from attnviz.models.chats import chat_text
+
+        message = {"role": "user", "content": "x"}
+        chat, [(start, end)], _ = chat_text(model.info.name, model.chat_template, [message], True)
+        opened, closed = chat[:start], chat[end:]
     of_sentences = (f"{sentence} " for sentence in sentences)
     pieces = [opened, closed, *chain.from_iterable(facts), *of_sentences]
     text, ends = "".join(pieces), np.cumsum([*map(len, pieces)])
@@ -130,31 +138,6 @@ def material(model: Model, sentences: Sequence[str], request: RetrieveRequest) -
     count = 3 * len(needles)
     cut = tuple(zip(ids[:count:3], ids[1:count:3], ids[2:count:3], strict=True))
     return Material(before, cut, asked, (*filter(None, ids[count:]),), between)
-
-
-def _turns(model: PlacingModel) -> tuple[str, str]:
-    """Return what a model's template puts before a user's message, and between it and an answer."""
-    if model.chat_template is None:
-        raise UnsupportedError(f"{model.info.name!r} has no chat template: leave out --chat")
-    from attnviz.models.chats import chat_text
-
-    message = {"role": "user", "content": "x"}
-    text, [(start, end)], _ = chat_text(model.info.name, model.chat_template, [message], True)
-    return text[:start], text[end:]
-
-
-def lengths_of(model: Model, request: RetrieveRequest) -> tuple[int, ...]:
-    """Return the lengths in tokens, by default up to the context; UsageError for one beyond it."""
-    most = model.context or max(DEFAULT_LENGTHS)
-    if not request.tokens:
-        fits = most >= DEFAULT_LENGTHS[-1]
-        return DEFAULT_LENGTHS if fits else (most // 4, most // 2, most)
-    if model.context is not None and request.tokens[-1] > most:
-        raise UsageError(
-            f"--lengths {request.tokens[-1]:,} is beyond the context of {model.info.name!r}: "
-            f"expected at most {most:,} tokens"
-        )
-    return request.tokens
 
 
 def questions(made_of: Material, length: int, number: int, seed: int) -> tuple[Question, ...]:

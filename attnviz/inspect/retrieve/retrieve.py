@@ -122,11 +122,21 @@ def retrieve(
 
 
 def checked_lengths(model: Model, request: RetrieveRequest) -> tuple[int, ...]:
-    """Return the haystacks' lengths in tokens; raise as ``retrieve`` does if they do not fit."""
+    """Return the haystacks' lengths in tokens, by default up to the context.
+
+    Raises as ``retrieve`` does if they do not fit.
+    """
     if model.kinds != ("self",) or not getattr(model, "causal", True):
         raise cannot_write(model.info)
-    lengths = hay.lengths_of(model, request)
-    info = model.info
+    info, lengths, most = model.info, request.tokens, model.context or max(hay.DEFAULT_LENGTHS)
+    if not lengths:
+        fits = most >= hay.DEFAULT_LENGTHS[-1]
+        lengths = hay.DEFAULT_LENGTHS if fits else (most // 4, most // 2, most)
+    elif model.context is not None and lengths[-1] > most:
+        raise UsageError(
+            f"--lengths {lengths[-1]:,} is beyond the context of {info.name!r}: expected at most "
+            f"{most:,} tokens"
+        )
     cached = 2 * 4 * info.layers * info.kv_heads * info.head_dim * lengths[-1]
     needed = f"the keys and values of {lengths[-1]:,} tokens take"
     require_room(needed, _CACHES * cached, "give shorter --lengths")

@@ -40,14 +40,10 @@ if TYPE_CHECKING:
     from attnviz.corpus import TextCorpus
 
 _SCHEMA = "attnviz.ablate-resume/1"
-
-_ABLATIONS, _CONTROL, _RANKING = "removals", "control", "ranking"
-"""The parts in a resume file."""
-
+_ABLATIONS, _CONTROL, _RANKING = "removals", "control", "ranking"  # the parts in a resume file
 _CHUNK = 4  # the number of ablations after which a budget of time is looked at
 _ROUNDING = 1e-3  # how far a stored number may be beyond the least or the largest that it can be
 _RANKING_SHARE = 0.25  # the share of a budget in seconds that ranking by gradient may take
-
 _ALL_MAPS = 64_000_000
 _SOME_MAPS = 512_000_000
 """Bytes of maps up to which those of all ablated heads, or of the ranked ones, are kept."""

@@ -45,7 +45,6 @@ from attnviz.records import NO_LABEL, HeadLabel, Input, Kind, Source, Tokens
 _KEPT = 1024  # the number of texts, from the first on, whose effects are kept one by one
 _READ = 256  # the most tokens of the first text in which labels are sought, to limit memory
 _LARGEST = 2.0**14  # an effect of this size or more counts as one that overflowed
-
 _NAMES = tuple(METRICS)
 _BASELINE = ("loss", "logit_diff", "output_square")
 

@@ -208,7 +208,6 @@ def _name(tokens: Tokens, word: Sequence[int]) -> str:
 
 
 _DRAWS = 4  # the number of other texts that stand in for each text if ``--draws`` is not given
-
 _BARE = re.compile(r"[-\d,\s*]+")
 
 

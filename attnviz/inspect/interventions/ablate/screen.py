@@ -225,13 +225,16 @@ _CELL = 6
 """The columns that a cell of the grid takes: a number such as ``+.44``, a mark and a blank."""
 
 _SCALE_LINES = 3  # the lines that the colour bar takes, with the empty line before it
-
 _LONG_NAME = 10
 
 
 def _first(report: AblationReport, columns: int, lines: int) -> list[doc.Group]:
     tables, half, top = _brief_tables(report), (columns - _GAP) // 2, list[doc.Group]()
-    ranked = doc.Group([*tables, *_brief_together(report, below=bool(tables))], spaced=True)
+    together = _together(report)
+    if together and isinstance(table := together[0], doc.Table):
+        title = table.title[:1] if tables else table.title[1:]  # its control is explained above
+        together[0] = table._replace(title=title, rows=table.rows[:_MOST_HARM], least=1)
+    ranked = doc.Group([*tables, *[doc.Group(together)] * bool(together)], spaced=True)
     rows = [len(part.rows) for part in tables if isinstance(part, doc.Table)]
     joint = _JOINT_LINES * len(report.joint)
     keep = [min(own, _LEAST_ROWS if not at else 1) for at, own in enumerate(rows)]
@@ -271,15 +274,6 @@ def _brief_tables(report: AblationReport) -> list[doc.Part]:
         shown = sum(len(part.rows) for part in tables if isinstance(part, doc.Table))
         tables[0] = first._replace(hidden=max(len(report.singles) - shown, 0))
     return tables
-
-
-def _brief_together(report: AblationReport, below: bool) -> list[doc.Group]:
-    """Return the joint ablations. below: whether a table above explains their control."""
-    parts = _together(report)
-    if parts and isinstance(table := parts[0], doc.Table):
-        title = table.title[:1] if below else table.title[1:]
-        parts[0] = table._replace(title=title, rows=table.rows[:_MOST_HARM], least=1)
-    return [doc.Group(parts)] if parts else []
 
 
 def _texts(report: AblationReport, texts: Sequence[doc.Map], lines: int) -> doc.Maps:

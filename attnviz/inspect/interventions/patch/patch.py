@@ -24,7 +24,7 @@ from attnviz.inspect.interventions.patch.report import (
     TokenEffects,
 )
 from attnviz.inspect.interventions.patch.request import PatchRequest
-from attnviz.inspect.interventions.study import Ends, Mean, Metrics, Series, Study, p_values
+from attnviz.inspect.interventions.study import Mean, Metrics, Series, Study, p_values
 from attnviz.measures.bootstrap import (
     LEAST_TEXTS,
     benjamini_hochberg,
@@ -194,12 +194,12 @@ class PatchStudy(Study):
         clean, corrupt = np.array([series.plain(pair) for pair in kept]).T
         ends = (clean, corrupt) if request.direction == "noise" else (corrupt, clean)
         runs = Runs(*ends, rows[whole], self._control(kept, len(places)))
-        close = too_close(runs, plan.threshold, request.seed)
-        patched = effects(runs, places, not close, request.fdr, request.seed)
+        why = no_shares(runs, plan.threshold, request.metric, request.seed)
+        patched = effects(runs, places, not why, request.fdr, request.seed)
         correlation = None
         if request.method != "exact":
             estimates = np.array([self.series[_GRADIENT].values(pair) for pair in kept])
-            sizes = estimates - runs.base[:, None] if close else shares(runs, estimates)
+            sizes = estimates - runs.base[:, None] if why else shares(runs, estimates)
             if request.method == "gradient":
                 patched = [PatchEffect(effect.places, math.nan, math.nan) for effect in patched]
             means = sizes.mean(axis=0).tolist()
@@ -225,11 +225,11 @@ class PatchStudy(Study):
             method=request.method,
             effects=tuple(patched[: len(plan.places)]),
             together=patched[-1] if plan.together else None,
-            by_token=self._by_token(runs, not close),
+            by_token=self._by_token(runs, not why),
             clean_metric=float(clean.mean()),
             corrupt_metric=float(corrupt.mean()),
-            ratio=not close,
-            why=reason(close, plan.threshold, request.metric, runs.difference),
+            ratio=not why,
+            why=why,
             control=self._control_words(runs),
             group=plan.group,
             rank_correlation=correlation,
@@ -314,18 +314,19 @@ def shares(runs: Runs, patched: NDArray[np.float64]) -> NDArray[np.float64]:
     return values
 
 
-def too_close(runs: Runs, threshold: float, seed: int) -> Ends | bool:
-    """Return whether two runs differ too little to show shares of their difference.
+def no_shares(runs: Runs, threshold: float, metric: PatchMetric, seed: int) -> str:
+    """Return why shares of the runs' difference say nothing; empty if they can be shown.
 
-    If the confidence interval of the difference includes zero, its ends (low, high) are returned
-    instead.
+    threshold: the least difference, in the unit of the metric. seed: of the difference's confidence
+        interval over pairs, which must not include zero.
     """
     if not math.isfinite(runs.difference):
-        return True
+        return "the metric of the plain runs is no number"
+    apart = f"clean and corrupt are {runs.difference:+.2g} {METRICS[metric].unit} apart"
     (ends,) = intervals((runs.source - runs.base)[:, None], seed)
     if ends is not None and ends[0] <= 0 <= ends[1]:
-        return ends
-    return abs(runs.difference) < threshold
+        return f"{apart} over the pairs, 95% CI [{ends[0]:+.2g}, {ends[1]:+.2g}]"
+    return f"{apart}, less than {threshold:.2g}" if abs(runs.difference) < threshold else ""
 
 
 def effects(
@@ -355,14 +356,3 @@ def effects(
     )
     columns = zip(made, means, q.tolist(), strict=True)
     return [replace(effect, share=share, q=value) for effect, share, value in columns]
-
-
-def reason(close: Ends | bool, threshold: float, metric: PatchMetric, difference: float) -> str:
-    """Return why shares are not shown; empty if they are. close: the result of ``too_close``."""
-    if not math.isfinite(difference):
-        return "the metric of the plain runs is no number"
-    unit = METRICS[metric].unit
-    apart = f"clean and corrupt are {difference:+.2g} {unit} apart"
-    if isinstance(close, tuple):
-        return f"{apart} over the pairs, 95% CI [{close[0]:+.2g}, {close[1]:+.2g}]"
-    return f"{apart}, less than {threshold:.2g}" if close else ""

@@ -181,8 +181,8 @@ def plan_of(
     kind = attention_kind(model, Choice(kind=request.kind))
     study = pair_study(model, given.prompts, request.align, request.target)
     tokens = [pair.given for pair in study.prompts]
-    controls = control_pairs(model, tokens, request.direction, _DRAWS, request.seed)
-    pairs = [pair.engine for pair in (*tokens, *(pair for _, pair in controls.pairs))]
+    controls, drawn = control_pairs(model, tokens, request.direction, _DRAWS, request.seed)
+    pairs = [pair.engine for pair in (*tokens, *(pair for _, pair in controls))]
 
     def opened(method: PatchMethod) -> Patching:
         options = PatchOptions(request.direction, method, max_memory=request.memory)
@@ -218,10 +218,10 @@ def plan_of(
         asked=tuple(asked),
         controls=tuple(
             replace(by_index[of], index=len(tokens) + number, tokens=pair)
-            for number, (of, pair) in enumerate(controls.pairs)
+            for number, (of, pair) in enumerate(controls)
             if of in by_index
         ),
-        drawn=controls.drawn,
+        drawn=drawn,
         places=places,
         together=together,
         threshold=threshold,

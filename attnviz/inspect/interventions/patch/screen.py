@@ -43,14 +43,10 @@ from attnviz.measures.labels import label_look
 from attnviz.records import Tokens
 
 _GAP = 3
-_PROMPTS, _TABLE = 34, 87
-"""The columns that the prompts, and the ranking, take next to the grid."""
-
+_PROMPTS, _TABLE = 34, 87  # the columns that the prompts, and the ranking, take next to the grid
 _LINES = 3  # the lines of a picture for each line of a prompt
-
 _LEAST_ROWS = 3
 _AROUND_TOKENS = 10  # the lines of a first screen that are not for the grid of tokens
-
 _AT = {"all": "", "last": " at the last token", "changed": " at the tokens that differ"}
 _METHODS = {
     "exact": "exact",

@@ -17,7 +17,6 @@ from attnviz.measures.words import joined
 _GAP = 3
 _LEAST_ROWS = 3
 _NAMED = 2
-
 _LEAST = 0.005  # the least share that is not written as 0%
 
 _METHOD = (
