@@ -143,7 +143,13 @@ def best_of(entries: Floats, count: int) -> Floats:
         with an equal last column only the first is kept, so that what is there twice is named once.
         Where a row has fewer entries, the rest is NaN.
     """
-    ranked = _ranked(entries)
+
+    def ranked_of(rows: Floats) -> Floats:
+        keys = [rows[..., column] for column in reversed(range(1, rows.shape[-1]))]
+        order = np.lexsort((*keys, -rows[..., 0]), axis=-1)
+        return np.take_along_axis(rows, order[..., None], 1)
+
+    ranked = ranked_of(entries)
     kinds = ranked[..., -1]
     order = np.argsort(kinds, axis=1, kind="stable")
     sorted_kinds = np.take_along_axis(kinds, order, 1)
@@ -151,14 +157,7 @@ def best_of(entries: Floats, count: int) -> Floats:
     np.put_along_axis(again, order[:, 1:], sorted_kinds[:, 1:] == sorted_kinds[:, :-1], 1)
     ranked[again] = np.nan
     rest = np.full((len(ranked), max(count - ranked.shape[1], 0), ranked.shape[2]), np.nan)
-    return np.concatenate([_ranked(ranked)[:, :count], rest], 1)
-
-
-def _ranked(entries: Floats) -> Floats:
-    keys = [entries[..., column] for column in reversed(range(1, entries.shape[-1]))]
-    order = np.lexsort((*keys, -entries[..., 0]), axis=-1)
-    ranked: Floats = np.take_along_axis(entries, order[..., None], 1)
-    return ranked
+    return np.concatenate([ranked_of(ranked)[:, :count], rest], 1)
 
 
 _JOINS: Mapping[str, Callable[[Any, Any], Any]] = {

@@ -207,7 +207,14 @@ def initial_rules(measured: CheckedModel, path: Path, name: str) -> str:
         add(f'head = "L{best.layer}H{best.head}"', score, f"at_least = {floor:g}")
         if least:
             add(f'heads_labelled = "{label_named(label).said}"', f"at_least = {least}")
-    floor = _above(max(_JS_FACTOR * _js_noise(measured, noise), _LEAST_JS))
+    # At least the divergence of the means, in which opposite changes of single texts cancel.
+    moved = [
+        js_divergence(*(text.sums / text.sums.sum(-1, keepdims=True) for text in pair))
+        for pair in zip(measured.built_in, noise.built_in, strict=True)
+    ]
+    queries = [text.sums.sum() for text in measured.built_in]
+    most = float(np.average(moved, axis=0, weights=queries).max())
+    floor = _above(max(_JS_FACTOR * most, _LEAST_JS))
     bound = f'js_divergence = {{ at_most = {floor:g}, heads = "100%" }}'
     add(f"against = {_quoted(baseline_path(path).name)}", bound)
     if losses is not None:
@@ -222,20 +229,6 @@ def initial_rules(measured: CheckedModel, path: Path, name: str) -> str:
         value = f"{count:g}" if count != int(count) else str(int(count))
         add(f'params = "{number}"', f"at_least = {value}", f"at_most = {value}")
     return "\n".join(lines) + "\n"
-
-
-def _js_noise(measured: CheckedModel, noise: CheckedModel) -> float:
-    """Return the largest divergence that noise causes in any head: in bits, mean over texts.
-
-    measured, noise: the same model in its own number format and in another. The result is at least
-    the divergence of the means, in which opposite changes of single texts cancel.
-    """
-    moved = [
-        js_divergence(*(text.sums / text.sums.sum(-1, keepdims=True) for text in pair))
-        for pair in zip(measured.built_in, noise.built_in, strict=True)
-    ]
-    queries = [text.sums.sum() for text in measured.built_in]
-    return float(np.average(moved, axis=0, weights=queries).max())
 
 
 def _above(value: float) -> float:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from attnviz.draw.report import Report
+from attnviz.draw.report import Report, fields_of
 from attnviz.draw.values import model_facts, table_of
 from attnviz.engine.head_run import Head
 from attnviz.records import Floats, Kind, ModelInfo, Provenance, Tokens
@@ -226,14 +226,11 @@ class DiffReport(Report, Provenance):
             "model_b": model_facts(self.b),
             "condition": self.condition or None,
             "saved": self.saved,
-            "kind": self.kind,
-            "causal": self.causal,
+            **fields_of(self, ("kind", "causal")),
             "source": self.source or None,
             "text_count": self.texts,
             "token_count": self.tokens,
-            "of_pictures": self.of_pictures,
-            "stride": self.stride,
-            "matched": self.matched,
+            **fields_of(self, ("of_pictures", "stride", "matched")),
             "noise_floor": noise and noise.floor.js,
             "noise": noise
             and {"against": noise.words, "output_change": noise.floor.output}
@@ -242,8 +239,7 @@ class DiffReport(Report, Provenance):
             "tests": self.family,
             "changed": len(self.changed),
             "output_changed": sum(change.output_changed for change in self.changes),
-            "unmatched_a": self.unmatched_a,
-            "unmatched_b": self.unmatched_b,
+            **fields_of(self, ("unmatched_a", "unmatched_b")),
             "index_base": 0,
             "seconds": round(self.seconds, 3),
             "notes": [*self.notes, *[UNMEASURED] * self.same],

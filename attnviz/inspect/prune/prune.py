@@ -405,14 +405,20 @@ def removal_order(
     def score(head: Head) -> tuple[bool, float, Head]:
         return math.isnan(scores[head]), scores[head], head  # NaN is the last
 
-    while len(steps) < goal.count:
+    passed = False
+    while len(steps) < goal.count and not passed:
         gone = [(step.layer, step.head) for step in steps]
         if rerank or not steps:
             among = [
                 head for head in bounds.all_heads() if goal.among is None or head in goal.among
             ]
             able = [head for head in among if not rerank or bounds.may_go(head, gone)]
-            scores = _scores(ranking, method, gone, able, before)
+            if method == "gradient":
+                gradients = ranking.gradients()
+                scores = {head: gradients[head] for head in able}
+            else:
+                after = ranking.losses([[*gone, head] for head in able])
+                scores = {head: own - before for head, own in zip(able, after, strict=True)}
         order = bounds.ordered(sorted(scores, key=score), gone)
         chosen = [*islice(order, 1 if rerank else min(ahead, goal.count - len(steps)))]
         if not chosen:
@@ -421,24 +427,10 @@ def removal_order(
         removals = [[*gone, *chosen[:count]] for count in range(1, len(chosen) + 1)]
         losses = zip(held_out.losses(removals), ranking.losses(removals), strict=True)
         for head, (loss, ranked) in zip(chosen, losses, strict=True):
-            if goal.loss is not None and loss > goal.loss:
-                return _whole_rounds(steps, bounds)
+            if passed := goal.loss is not None and loss > goal.loss:
+                break
             left = bounds.total - len(steps) - 1
             steps.append(PruneStep(*head, scores[head], left, loss, ranked))
-    return _whole_rounds(steps, bounds)
-
-
-def _scores(
-    meter: ScanMeter, method: Importance, removed: list[Head], able: list[Head], loss: float
-) -> dict[Head, float]:
-    if method == "gradient":
-        gradients = meter.gradients()
-        return {head: gradients[head] for head in able}
-    losses = meter.losses([[*removed, head] for head in able])
-    return {head: after - loss for head, after in zip(able, losses, strict=True)}
-
-
-def _whole_rounds(steps: list[PruneStep], bounds: RemovalBounds) -> tuple[PruneStep, ...]:
     return tuple(steps[: len(steps) // bounds.round * bounds.round])
 
 

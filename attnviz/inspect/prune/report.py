@@ -121,7 +121,6 @@ class PruneReport(Report, Provenance):
         All losses are over the held-out texts, except those under ``ranking``.
         """
         ranking, held_out = self.ranking, self.held_out
-        baseline = {"loss": ranking.baseline}
         ranked = [{"heads_left": step.heads_left, "loss": step.ranking_loss} for step in self.steps]
         random = [(point.heads_left, point.mean, *point.ends) for point in self.random]
         steps = [
@@ -135,14 +134,13 @@ class PruneReport(Report, Provenance):
             "held_out": fields_of(held_out, ("texts", "tokens")),
             "ranking": {
                 **fields_of(ranking, ("texts", "tokens")),
-                "baseline": baseline,
+                "baseline": {"loss": ranking.baseline},
                 "steps": ranked,
             },
             "metric": self.loss_name,
             **fields_of(self.request, ("goal", "method", "rerank", "uniform", "empty_layers")),
             "baseline": {"loss": self.baseline},
-            "limit": self.limit,
-            "parameters_before": self.parameters_before,
+            **fields_of(self, ("limit", "parameters_before")),
             "parameters_after": self.pruned.parameters,
             "heads_before": self.total,
             "heads_after": self.total - len(self.steps),
@@ -159,8 +157,7 @@ class PruneReport(Report, Provenance):
                 "zeroed": heads_data(self.pruned.zeroed),
                 **fields_of(self.pruned, ("path", "max_difference", "note")),
             },
-            "seconds": self.seconds,
-            "notes": self.notes,
+            **fields_of(self, ("seconds", "notes")),
         }
 
     def rows(self) -> Iterator[tuple[object, ...]]:
@@ -250,12 +247,9 @@ def pruned_model(
         whole = PrunedModel("masked", info.heads, info.kv_heads, info.architecture, parameters)
         why = _why_masked(info, removed, shrinks)
         return replace(whole, zeroed=zeroed, note=why, shrinks=shrinks)
-    note = ""
-    if architecture != info.architecture:
-        note = (
-            f"stored as {architecture}, which has the same tensors: {info.architecture} "
-            f"cannot have {plan.heads} heads on its width"
-        )
+    note = f"stored as {architecture}, which has the same tensors: {info.architecture} cannot have "
+    note += f"{plan.heads} heads on its width"
+    note *= architecture != info.architecture
     return PrunedModel(
         "cut", plan.heads, plan.kv_heads, architecture, parameters, zeroed, note=note
     )
@@ -266,12 +260,11 @@ def _why_masked(info: ModelInfo, removed: Removed, shrinks: bool) -> str:
         return f"the config of {info.architecture} cannot say that it has fewer heads of that width"
     if cut_plans(removed, removed, info.heads, info.kv_heads):
         return f"the config of {info.architecture} has no room for such a shape"
-    whole = [layer for layer, heads in removed.items() if not heads]
+    whole = sum(not heads for heads in removed.values())
     if whole and info.kv_heads == info.heads:
-        keeps = "keeps" if len(whole) == 1 else "keep"
         return (
-            f"every layer must keep the same number of heads, and {len(whole)} of {len(removed)} "
-            f"layers {keeps} all {info.heads}"
+            f"every layer must keep the same number of heads, and {whole} of {len(removed)} layers "
+            f"{'keeps' if whole == 1 else 'keep'} all {info.heads}"
         )
     return (
         "every key/value head must serve the same number of heads, and one still serves all of "

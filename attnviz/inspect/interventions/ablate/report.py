@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.draw.numbers import NumberScale
-from attnviz.draw.report import Report
+from attnviz.draw.report import Report, fields_of
 from attnviz.draw.signed import Place
 from attnviz.draw.values import label_facts, model_facts, table_of, token_facts
 from attnviz.engine.effects import (
@@ -175,16 +175,13 @@ class AblationReport(Report, Provenance):
             "text_count": self.text_count,
             "mode": "edge" if self.edges else self.mode,
             **({"edges": [edge._asdict() for edge in self.edges]} if self.edges else {}),
-            **{name: getattr(self, name) for name in _OPTIONS},
+            **fields_of(self, _OPTIONS),
             "index_base": 0,
-            "answer": self.answer,
-            "foil": self.foil,
+            **fields_of(self, ("answer", "foil")),
             **({"labels": self.classes} if self.classes else {}),
             "complete": self.complete,
             "seconds": round(self.seconds, 3),
-            "notes": self.notes,
-            "baseline": self.baseline,
-            "rank_correlation": self.rank_correlation,
+            **fields_of(self, ("notes", "baseline", "rank_correlation")),
             **({} if math.isnan(self.chance) else {"chance": self.chance}),
             "heads": [
                 *(effect_entry(report, effect) for effect in report.singles),

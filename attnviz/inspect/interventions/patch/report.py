@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.report import Report
+from attnviz.draw.report import Report, fields_of
 from attnviz.draw.signed import Place
 from attnviz.draw.values import known_label_facts, model_facts, table_of, token_facts
 from attnviz.engine.patching import WHOLE_LAYER, Direction, PatchMetric, What
@@ -170,13 +170,12 @@ class PatchReport(Report, Provenance):
             "model": model_facts(self.model),
             "kind": self.kind,
             **_pair(first, self.clean_metric, self.corrupt_metric),
-            **{name: getattr(self, name) for name in _OPTIONS},
+            **fields_of(self, _OPTIONS),
             "reason": self.why or None,
             "control": self.control or None,
             "source": self.source or None,
             "pair_count": len(self.pairs),
-            "complete": self.complete,
-            "seed": self.seed,
+            **fields_of(self, ("complete", "seed")),
             "seconds": round(self.seconds, 3),
             "notes": self.notes,
             "query_heads_per_head": self.group,
