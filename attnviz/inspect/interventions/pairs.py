@@ -56,13 +56,13 @@ class TokenPair:
     @property
     def changed(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the positions of the tokens that differ: in the clean, in the corrupt prompt."""
-        both = self.clean.ids, self.corrupt.ids
-        same = [match for match in self.matches if both[0][match[0]] == both[1][match[1]]]
-        clean, corrupt = (
-            tuple(at for at in range(len(ids)) if at not in {match[side] for match in same})
-            for side, ids in enumerate(both)
+        clean, corrupt = self.clean.ids, self.corrupt.ids
+        same = [(own, other) for own, other in self.matches if clean[own] == corrupt[other]]
+        kept, others = {own for own, _ in same}, {other for _, other in same}
+        return (
+            tuple(at for at in range(len(clean)) if at not in kept),
+            tuple(at for at in range(len(corrupt)) if at not in others),
         )
-        return clean, corrupt
 
 
 def encode_pair(
