@@ -312,8 +312,9 @@ def read_record(path: Path) -> CorpusRecord:
         if len({shard.of for shard in shards}) != 1 or len(shards) < len(parts):
             raise ValueError("it names no shard, or one twice")
         for (number, of), blocks, count, _, whole, digest in parts:
-            own = len(range(number, -(-whole // corpora.BLOCK), of))
-            if number >= of or -(-count // corpora.BLOCK) != blocks or (digest and blocks != own):
+            all_of = len(range(number, -(-whole // corpora.BLOCK), of))
+            wrong = -(-count // corpora.BLOCK) != blocks or (digest and blocks != all_of)
+            if number >= of or wrong:
                 raise ValueError("its numbers of shards, blocks and texts do not go together")
         texts = {int(index): text for index, text in head["texts"].items()}
         tallies = Tallies(**kinds, texts=texts)

@@ -157,6 +157,7 @@ def head_records(
         what heads write; None if it is not known. named: the retrieval heads.
     """
     _, unasked, shuffled, near = means
+    seen_heads: list[Head] = [(layer, head) for layer, head in np.argwhere(seen).tolist()]
     heads = [
         HeadRetrieval(
             *at,
@@ -168,7 +169,7 @@ def head_records(
             retrieves=at in named,
             streams=bool(near[at] >= STREAMS and at not in named),
         )
-        for at in map(tuple, np.argwhere(seen).tolist())
+        for at in seen_heads
     ]
     return tuple(sorted(heads, key=lambda head: -head.score))
 

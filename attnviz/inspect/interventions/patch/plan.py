@@ -112,7 +112,8 @@ class PatchPlan:
 
     def patches(self, asked: AskedPair) -> list[Patch]:
         """Return the patches of a prompt pair: one for each head or layer, then the joint one."""
-        where, tokens = self.request.where, None
+        tokens: tuple[int, ...] | None = None
+        where = self.request.where
         if where == "last":
             tokens = (asked.position,)
         elif where == "changed":
