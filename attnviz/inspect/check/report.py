@@ -66,7 +66,7 @@ class Rule:
     name: unique in the file. shown: the name with the display names of measures, if it has any.
         warning: whether the check passes even if the rule does not hold. line: its line in the
         file, 0 if not known.
-    kind, measure: its name in ``kinds.KINDS``, and what measures its value, see ``kinds.Measure``.
+    kind, measure: its name in ``rules.KINDS``, and what measures its value, see ``rules.Measure``.
     texts, path: the texts that it is about, and a file that it names.
     """
 

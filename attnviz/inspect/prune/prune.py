@@ -225,7 +225,11 @@ def is_planned(model: Model) -> bool:
 
 
 class StackPlan:
-    """Plans the removal of heads for a model that NumPy runs, as ``PruneStore`` does for torch."""
+    """Plans the removal of heads for a model that NumPy runs, as ``PruneStore`` does for torch.
+
+    The plan is arithmetic on the shapes of its tensors, so that ranking its heads needs no
+    transformers; that of any other model is tried on shells without memory.
+    """
 
     def __init__(self, model: StackModel) -> None:
         assert model.parameters is not None
