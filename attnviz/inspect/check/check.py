@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.draw.labels import visible
 from attnviz.draw.whole_file import check_writable, whole_file
 from attnviz.errors import UsageError
 from attnviz.inspect.check.measure import (
@@ -24,7 +25,6 @@ from attnviz.inspect.check.measure import (
     CheckedModel,
     check_beside,
     check_finite,
-    check_renewable,
     write_baseline,
 )
 from attnviz.inspect.check.report import CheckReport
@@ -39,8 +39,10 @@ from attnviz.models.model import Model, require_number
 from attnviz.models.resolve import LoadOptions, in_other_numbers, load
 from attnviz.models.work import Work, about_tokens
 from attnviz.progress import UNWATCHED, Advance
+from attnviz.reading import SETTINGS_BYTES, read_bytes
 
 _LONG = 2_048  # tokens of a text from which torch runs the model
+_OPENING = 200  # the first bytes of a baseline, damaged or not, which contain its schema
 _BUILT_IN = "tiny"  # the model to check if neither the file nor the person names one
 
 
@@ -66,7 +68,13 @@ def rules_of(file: Path, request: CheckRequest, written: Sequence[Path] = ()) ->
         if not rules.baselines:
             raise UsageError(f"{str(file)!r} names no baseline: there is nothing to update")
         for path in rules.baselines:
-            check_renewable(path, file)
+            check_beside(path, file)
+            content = read_bytes(path, most=SETTINGS_BYTES) if path.exists() else b""
+            if content and b'"attnviz.baseline/' not in content[:_OPENING]:
+                raise UsageError(
+                    f"{visible(str(path))!r} is not a baseline: --update does not overwrite it; "
+                    "name another file in the rule"
+                )
     return rules
 
 
@@ -207,14 +215,7 @@ def initial_rules(measured: CheckedModel, path: Path, name: str) -> str:
         add(f'head = "L{best.layer}H{best.head}"', score, f"at_least = {floor:g}")
         if least:
             add(f'heads_labelled = "{label_named(label).said}"', f"at_least = {least}")
-    # At least the divergence of the means, in which opposite changes of single texts cancel.
-    moved = [
-        js_divergence(*(text.sums / text.sums.sum(-1, keepdims=True) for text in pair))
-        for pair in zip(measured.built_in, noise.built_in, strict=True)
-    ]
-    queries = [text.sums.sum() for text in measured.built_in]
-    most = float(np.average(moved, axis=0, weights=queries).max())
-    floor = _above(max(_JS_FACTOR * most, _LEAST_JS))
+    floor = _above(max(_JS_FACTOR * _js_noise(measured, noise), _LEAST_JS))
     bound = f'js_divergence = {{ at_most = {floor:g}, heads = "100%" }}'
     add(f"against = {_quoted(baseline_path(path).name)}", bound)
     if losses is not None:
@@ -229,6 +230,19 @@ def initial_rules(measured: CheckedModel, path: Path, name: str) -> str:
         value = f"{count:g}" if count != int(count) else str(int(count))
         add(f'params = "{number}"', f"at_least = {value}", f"at_most = {value}")
     return "\n".join(lines) + "\n"
+
+
+def _js_noise(measured: CheckedModel, noise: CheckedModel) -> float:
+    """Return the largest divergence that noise causes in any head: in bits, mean over texts.
+
+    It is at least the divergence of the means, in which opposite changes of single texts cancel.
+    """
+    moved = [
+        js_divergence(*(text.sums / text.sums.sum(-1, keepdims=True) for text in pair))
+        for pair in zip(measured.built_in, noise.built_in, strict=True)
+    ]
+    queries = [text.sums.sum() for text in measured.built_in]
+    return float(np.average(moved, axis=0, weights=queries).max())
 
 
 def _above(value: float) -> float:

@@ -49,7 +49,6 @@ DISTANCES = (0, 1, 2, 4, 8, 16)
 
 _FACTS = ("name", "revision", "architecture", "layers", "heads", "dtype")
 _DECIMALS = 6
-_OPENING = 200  # the first bytes of a baseline, damaged or not, which contain its schema
 _OFF = 1e-3  # how far the sum of rounded shares may be from one
 
 
@@ -187,20 +186,6 @@ def check_beside(path: Path, rules: Path) -> None:
             "below it: no baseline is written elsewhere; name one there"
         )
     check_writable(path)
-
-
-def check_renewable(path: Path, rules: Path) -> None:
-    """Raise UsageError if ``path`` is a file other than a baseline, which must not be overwritten.
-
-    rules: the file of rules that names it. Raises what ``check_beside`` raises, too.
-    """
-    check_beside(path, rules)
-    content = read_bytes(path, most=SETTINGS_BYTES) if path.exists() else b""
-    if content and b'"attnviz.baseline/' not in content[:_OPENING]:
-        raise UsageError(
-            f"{visible(str(path))!r} is not a baseline: --update does not overwrite it; name "
-            "another file in the rule"
-        )
 
 
 def read_baseline(path: Path, now: Baseline) -> Baseline:
