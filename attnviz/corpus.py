@@ -251,7 +251,6 @@ def _rows(source: str, rows: Iterable[Any], column: str | None) -> Iterator[Line
 
 
 def _parquet(path: Path) -> Iterator[Any]:
-    """Yield the rows of a Parquet file, read a thousand at a time."""
     try:
         import pyarrow.parquet as parquet
     except ImportError as error:

@@ -203,7 +203,6 @@ def picture_pair(clean: str | None, corrupt: str | None, images: Sequence[Any]) 
 
 
 def _given_pairs(rows: Iterable[Mapping[str, str]]) -> PromptPairs:
-    """Return the prompt pairs that Python code gave; raise UsageError for anything else."""
     rows = tuple(rows)
     for row in rows:
         if not isinstance(row, Mapping) or not {*_NEEDED} <= {*row} <= {*_NEEDED, *_ALLOWED}:

@@ -144,7 +144,6 @@ def value_text(outcome: Outcome) -> str:
 
 
 def _number_text(value: float) -> str:
-    """Return a number as a string such as ``5,008,640``, ``0.6``; a dash if infinite or NaN."""
     if not math.isfinite(value):
         return "–"
     return f"{value:,.0f}" if value == int(value) else f"{value:.12g}"

@@ -184,7 +184,6 @@ def _side(given: str | Model, options: LoadOptions, texts: Texts) -> Side:
 def _options(
     request: DiffRequest, a: str | Model, b: str | Model, options: LoadOptions, texts: Sequence[str]
 ) -> list[LoadOptions]:
-    """Return the options with which A and B are loaded, on the same backend."""
     both = []
     for side, own in ((a, options), (b, replace(options, **request.named_condition()))):
         if not isinstance(side, str) or is_saved(side):
@@ -552,6 +551,5 @@ def matched_pairs(first: ModelMaps, second: ModelMaps) -> list[Pair]:
 
 
 def _table(a: TextMaps, b: TextMaps, lefts: Sequence[Head], rights: Sequence[Head]) -> Values:
-    """Return the divergences (head of A, head of B) of two models' heads over one text."""
     chosen = np.stack([b.rows[layer][head] for layer, head in rights])
     return np.stack([js_divergence(a.rows[layer][head], chosen).mean(-1) for layer, head in lefts])

@@ -101,7 +101,6 @@ def diff(
 def _of_models(
     request: DiffRequest, a: LiveSide, b: LiveSide, opening: Open, scanning: Scanning
 ) -> DiffReport:
-    """Compare two models; each is loaded once, the second after the first is measured."""
     same = a.of_model(b) and a.options == b.options
     two_texts = a.texts is not b.texts
     pairs: dict[tuple[str, str], int] = {}
@@ -162,7 +161,6 @@ def _of_models(
 
 
 def _condition(request: DiffRequest, a: LiveSide, b: LiveSide, two_texts: bool) -> str:
-    """Return how B differs from A if both are the same model, as a string; else empty."""
     if not a.of_model(b):
         return ""
     words = [f"{name} {value}" for name, value in request.named_condition().items()]
@@ -396,7 +394,6 @@ def _with_moves(changes: Sequence[HeadChange], seed: int) -> tuple[tuple[HeadCha
 def _with_saved(
     request: DiffRequest, a: Side, b: Side, opening: Open, scanning: Scanning
 ) -> DiffReport:
-    """Compare two sides, at least one of them a saved result, with heads paired by index."""
     saved = [side for side in (a, b) if isinstance(side, SavedResult)]
     first, last = saved[0], saved[-1]
     if (first.text, first.source) != (last.text, last.source):

@@ -10,8 +10,6 @@ from attnviz.options import IndexBase, Options, Reduction, Seed, Truncation, fla
 
 @dataclass(frozen=True)
 class _ConditionOfB(Options, panel="B under different settings"):
-    """The options on how B is loaded if not as A."""
-
     dtype_b: Literal["auto", "float32", "float16", "bfloat16", "float64"] | None = option(
         "DTYPE", "Run B in this dtype."
     )
@@ -21,8 +19,6 @@ class _ConditionOfB(Options, panel="B under different settings"):
 
 @dataclass(frozen=True)
 class _Compared(Options, panel="What to compare"):
-    """The options on what is compared, and how heads are paired."""
-
     kind: Literal["self", "encoder", "decoder", "cross"] | None = option(
         "KIND",
         "Which attention in an encoder–decoder: encoder (default), decoder or cross.",

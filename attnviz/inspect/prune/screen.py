@@ -140,7 +140,6 @@ def _moves(report: PruneReport, loss: float) -> str:
 
 
 def _change(report: PruneReport, loss: float, sign: bool = False) -> str:
-    """Return a change of the loss in percent, such as ``4.9%``. sign: True writes + or -."""
     change = 100 * (report.ratio(loss) - 1)
     if not math.isfinite(change):
         return "not finite"

@@ -210,8 +210,6 @@ def _count_parameters(model: Any) -> int:
 
 
 def _described(model: Any, plan: CutPlan, head_dim: int) -> tuple[Any, Any] | None:
-    """Return the class of a model with fewer heads, and its config; None if there is none."""
-
     def sized(config: Any) -> Any:
         return _tried(lambda own: resized(own, plan.heads, plan.kv_heads, head_dim), config)
 
@@ -240,7 +238,6 @@ def _tried(make: Callable[[Any], Any], given: Any) -> Any:
 
 
 def _empty(model_class: Any, config: Any, model: Any) -> Any:
-    """Return a model without memory for its tensors, with the dtype of ``model``."""
     with torch.device("meta"):
         shell = model_class(config).to(model.dtype)
     if getattr(model, "generation_config", None) is not None:

@@ -111,7 +111,6 @@ def _change(change: LossChange, whole: bool = True) -> str:
 
 
 def _more(report: RetrieveReport) -> list[str]:
-    """Return sentences on streaming heads, and on the cache that other heads could have."""
     count, heads = sum(head.streams for head in report.heads), counted(len(report.heads), "head")
     words = [
         f"Streaming: {count} of {heads} keep {STREAMS:.0%} of their weight on the first {SINK} and "

@@ -133,7 +133,6 @@ def _most_hurt(report: AblationReport, effect: Effect) -> str:
 
 
 def _edge_words(report: AblationReport) -> str:
-    """Return what hidden edges change, and whether that is more than what random edges change."""
     effect, others = report.leading, report.random_edges
     words = without_words(report, effect)
     if not others:
@@ -232,7 +231,6 @@ def _ranking_words(report: AblationReport) -> str:
 
 
 def _largest(report: AblationReport, order: Sequence[Effect]) -> str:
-    """Return the names of the first heads, and whether random directions have equal effects."""
     first, by_output = order[:_NAMED], report.metric == "output_mse"
     leader, *others = (report.name(effect.variant) for effect in first)
     amount = effect_words(report, first[0]).removeprefix(f"{report.ranked_by.label} ")

@@ -166,7 +166,6 @@ def _metric_column(among: Sequence[Effect], name: Metric) -> doc.ColumnOf[Effect
 
 
 def _together(report: AblationReport) -> list[doc.Part]:
-    """Return the effects of ablating heads together, next to the sum of their single effects."""
     if not report.joint:
         return []
     title = "Hidden in all of them" if report.edges else "Ablated together"
@@ -286,7 +285,6 @@ def _texts(report: AblationReport, texts: Sequence[doc.Map], lines: int) -> doc.
 
 
 def _by_token(report: AblationReport, columns: int, lines: int) -> doc.Group:
-    """Return the coloured texts, as much of them as fits next to the shortest ranking."""
     (part,) = where_it_hurts(report)
     if isinstance(part, doc.Maps):
         whole = sum(map(len, part.maps[0].keys.texts)) // max(columns - 6, 1) + 1

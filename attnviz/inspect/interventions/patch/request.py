@@ -40,8 +40,6 @@ def _names(whole: bool) -> str:
 
 @dataclass(frozen=True)
 class _PromptChoice(PromptPair, SecondText):
-    """The options that give a prompt pair, whose prompts may differ in length, or be two texts."""
-
     align: Literal["start", "end"] | None = option(
         "END",
         "Allow prompts of unequal length: align the shared tokens, and the differing span at its "
@@ -51,8 +49,6 @@ class _PromptChoice(PromptPair, SecondText):
 
 @dataclass(frozen=True)
 class _Patching(Options, panel="What to patch"):
-    """The options on what is exchanged between the two runs."""
-
     what: What = option(
         "WHAT", f"Patch each head's {_names(False)}; or each layer's {_names(True)}.", "output"
     )
@@ -75,8 +71,6 @@ class _Patching(Options, panel="What to patch"):
 
 @dataclass(frozen=True)
 class _Measure(Options, panel="What to measure"):
-    """The options on which metric of a patch is measured, and how."""
-
     metric: PatchMetric = option(
         "METRIC",
         "logit_diff (answer - foil), log_prob (of the answer) or kl (from the clean prediction).",

@@ -123,7 +123,6 @@ def _first(report: PatchReport, columns: int, lines: int) -> list[doc.Group]:
 
 
 def _prompts(report: PatchReport, lines: int = 4) -> doc.Maps | doc.Pictures:
-    """Return both prompts of the first pair, or pictures, with what differs highlighted."""
     pair, maps, pictures = report.pairs[0], [], []
     many = ", pair 1" * (len(report.pairs) > 1)
     short = "Δlogit" if report.metric == "logit_diff" else METRICS[report.metric].short
@@ -234,7 +233,6 @@ def _ranking_table(report: PatchReport, shown: Sequence[PatchEffect], title: str
 
 
 def _together(report: PatchReport) -> list[doc.Part]:
-    """Return the effect of the heads patched together, and the sum of their effects."""
     joint = report.together
     if joint is None:
         return []
@@ -326,7 +324,6 @@ def _answer(report: PatchReport) -> str:
 
 
 def _overshoot(report: PatchReport, first: PatchEffect, name: str) -> str:
-    """Return a clause on a patch that carries more than the difference between the prompts."""
     metric, share = METRICS[report.metric], whole_percent(first.share.value)
     if len(report.pairs) > 1:
         return f"{name} overshoots: it carries {share} of {metric.carried}"
@@ -418,7 +415,6 @@ def _quoted(word: AskedToken) -> str:
 
 
 def _grid_title(report: PatchReport, brief: bool) -> str:
-    """Return the title of the grid of all patches. brief: for a first screen."""
     metric = METRICS[report.metric]
     if report.method == "gradient":
         return "Estimated effect" + " of patching each head (gradient)" * (not brief)

@@ -194,7 +194,6 @@ def _measured(pairs: PromptPairs) -> range:
 def _listener(
     effects: Sequence[Sequence[PathEffects]], into: Into, key: HeadKey, seed: int
 ) -> Listener:
-    """Return the share of a head in one input of a later head, the mean over prompt pairs."""
     pairs = [own for own in effects if key in own[0].shares.get(into, {})]
     first = [own[0] for own in pairs]
     shares = np.array([own.share(into, key) for own in first])

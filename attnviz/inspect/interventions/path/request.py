@@ -11,15 +11,11 @@ from attnviz.prompts.request import PromptPair
 
 @dataclass(frozen=True)
 class _Sender(Options):
-    """The argument that names the sender, whose share in later heads' inputs is measured."""
-
     sender: str = argument("HEAD", "The head that later heads read from: L0H0, or a label.", ...)
 
 
 @dataclass(frozen=True)
 class _Into(Options):
-    """The option on what of the later heads is compared."""
-
     into: Into | None = option(
         "WHAT",
         "Only into their queries, keys or values (default: all three).",
