@@ -407,7 +407,7 @@ class CheckedModel:
             {head.place: head.scores for head in self.patterns.heads},
         )
 
-    def place(self, typed: str) -> Head:
+    def head(self, typed: str) -> Head:
         """Return the (layer, head) of the one head ``typed``, such as ``L1H2``; else UsageError."""
         info = self.model.info
         chosen = choose_heads(None, [typed], info.layers, info.heads, 0) or {}

@@ -22,7 +22,7 @@ def on_github() -> bool:
     return os.environ.get("GITHUB_ACTIONS") == "true"
 
 
-def said(text: str) -> str:
+def printable(text: str) -> str:
     """Return a foreign name safe to print; on GitHub it cannot begin a workflow command."""
     text = visible(text)
     return text.replace("::", ": :").replace("##[", "## [") if on_github() else text
@@ -81,9 +81,9 @@ class Rule:
     path: Path | None = None
 
     @property
-    def said(self) -> str:
+    def title(self) -> str:
         """Return the name as it is printed."""
-        return said(self.shown or self.name)
+        return printable(self.shown or self.name)
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ class CheckReport(Report):
     @property
     def files_written(self) -> str:
         """Return a string that names the files that this run wrote."""
-        return f"wrote {', '.join(said(str(path)) for path in self.written)}"
+        return f"wrote {', '.join(printable(str(path)) for path in self.written)}"
 
     @property
     def failed(self) -> Sequence[Outcome]:

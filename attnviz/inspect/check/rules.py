@@ -119,7 +119,7 @@ def score_rule(given: Given) -> Rule:
     typed, score = given.word("head"), given.measured("score", "score", MEASURES)
 
     def measure(model: CheckedModel) -> Mapping[str, Any]:
-        head = model.place(typed)
+        head = model.head(typed)
         value = model.scores[head].get(score)
         known = [scores for scores in model.scores.values() if set(scores.values()) > {None}]
         if known and all(scores.get(score) is None for scores in known):
@@ -274,7 +274,7 @@ def span_rule(given: Given) -> Rule:
         masses = model.masses(whole, rows, keys)
         chosen = np.concatenate([masses[layer] for layer in sorted(masses)])
         if typed:
-            layer, head = model.place(typed)
+            layer, head = model.head(typed)
             chosen = masses[layer][head : head + 1]
         over = f"{len(tokens)} tokens" + ("" if typed else f", mean of {len(chosen)} heads")
         return {"value": float(chosen.mean()), "measured_on": over, "over": over}
@@ -338,7 +338,7 @@ def outcome(model: CheckedModel, rule: Rule) -> Outcome:
     try:
         result = Outcome(rule, **rule.measure(model))
     except UsageError as error:
-        raise UsageError(f"rule {rule.said!r}: {error}") from error
+        raise UsageError(f"rule {rule.title!r}: {error}") from error
     if math.isfinite(result.value) or result.detail:
         return result
     return replace(result, detail="what it is measured on has no number")

@@ -11,7 +11,7 @@ from attnviz.draw.labels import cut, short_name
 from attnviz.draw.numbers import counted
 from attnviz.draw.provenance import model_words, notes_group
 from attnviz.draw.theme import Tone
-from attnviz.inspect.check.report import Bounds, CheckReport, Outcome, said
+from attnviz.inspect.check.report import Bounds, CheckReport, Outcome, printable
 from attnviz.records import Tokens
 
 _TONES: dict[str, Tone] = {"✗": "bad", "!": "strong", "✓": "good"}
@@ -25,8 +25,8 @@ _LEAD = 9
 def document(report: CheckReport) -> doc.Document:
     """Return the document of a check, with everything that it shows."""
     advice = [*([report.files_written] if report.written else []), "--explain"]
-    about = [(said(report.name), True)] if report.info is None else model_words(report.info)
-    named = [("rules", said(str(report.path))), *_sources(report)]
+    about = [(printable(report.name), True)] if report.info is None else model_words(report.info)
+    named = [("rules", printable(str(report.path))), *_sources(report)]
     facts = [doc.Facts([(words, False)], name, _LEAD) for name, words in named]
     wrong = (*report.failed, *report.warned)
     return doc.Document(
@@ -36,7 +36,7 @@ def document(report: CheckReport) -> doc.Document:
             doc.Group([doc.Facts(about, "model", _LEAD), *facts]),
             notes_group(report.notes, Tokens((), (), ())),
             doc.Group([_rule_table(report)]),
-            doc.Group([doc.Say(f"{own.rule.said}: {own.detail}") for own in wrong if own.detail]),
+            doc.Group([doc.Say(f"{own.rule.title}: {own.detail}") for own in wrong if own.detail]),
         ],
         explain=doc.Explanation("check", "each line is a rule of the file."),
         hints=doc.next_steps(advice, tone="faint"),
@@ -67,7 +67,7 @@ def _rule_table(report: CheckReport, least: int = 0) -> doc.Table:
     return doc.table(
         sorted(report.outcomes, key=lambda outcome: order.index(_sign(outcome))),
         doc.ColumnOf("", _sign, right=False),
-        doc.ColumnOf("rule", lambda outcome: outcome.rule.said, right=False, cuts=True),
+        doc.ColumnOf("rule", lambda outcome: outcome.rule.title, right=False, cuts=True),
         doc.ColumnOf("value", value_text),
         doc.ColumnOf("bound", lambda outcome: _bound_text(outcome.rule.bounds), right=False),
         doc.ColumnOf("measured on", measured_on, right=False, tone="faint", cuts=True),
@@ -82,10 +82,10 @@ def _heading(report: CheckReport) -> list[tuple[str, bool]]:
     facts = [
         info.revision[:12] if info is not None and info.revision is not None else None,
         "random weights" if info is not None and info.weights == "random" else None,
-        said(report.path.name),
+        printable(report.path.name),
         counted(len(report.outcomes), "rule"),
     ]
-    name = said(short_name(report.name))
+    name = printable(short_name(report.name))
     return [(name, True), *((fact, False) for fact in facts if fact is not None)]
 
 
@@ -118,7 +118,7 @@ def _some(outcomes: Sequence[Outcome]) -> str:
 
 def brief(outcome: Outcome) -> str:
     """Return a rule's name, its value and its bounds as one string."""
-    name = cut(outcome.rule.said, _NAME)
+    name = cut(outcome.rule.title, _NAME)
     return f"{name} {value_text(outcome)} (rule: {_bound_text(outcome.rule.bounds)})"
 
 
