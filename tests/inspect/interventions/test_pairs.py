@@ -5,9 +5,9 @@ import json
 import pytest
 
 from attnviz.errors import UsageError
-from attnviz.inspect.interventions.pairs import TokenPair, control_pairs, encode_pair
 from attnviz.models.bundled import Bundled
 from attnviz.prompts.request import Prompts, read_pairs
+from attnviz.prompts.study import TokenPair, control_pairs, encode_pair
 from attnviz.records import Tokens
 
 from .make_pairs import FILE, made, written

@@ -29,13 +29,13 @@ from attnviz.engine.scan.scan import Scan
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.interventions.ablate.request import FED, AblateRequest, read_edges
-from attnviz.inspect.interventions.pairs import joining
 from attnviz.measures.bootstrap import copies_note
 from attnviz.measures.words import find_in
 from attnviz.models.model import Model, NumpyModel, model_identity
 from attnviz.models.own import OwnAttention
 from attnviz.models.stack_model import StackModel
 from attnviz.progress import Advance
+from attnviz.prompts.study import joining
 from attnviz.records import Input, Kind, ModelInfo, Tokens
 from attnviz.regions import both_texts, finished
 from attnviz.resume import digest

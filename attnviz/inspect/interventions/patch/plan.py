@@ -18,13 +18,6 @@ from attnviz.engine.scan.patching import Patching
 from attnviz.engine.scan.run import open_patching
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.inspect.interventions.pairs import (
-    StudiedPair,
-    TokenPair,
-    control_pairs,
-    joining,
-    pair_study,
-)
 from attnviz.inspect.interventions.patch.report import AskedToken
 from attnviz.inspect.interventions.patch.request import PatchRequest
 from attnviz.measures.words import find_in
@@ -32,7 +25,14 @@ from attnviz.models.model import Model, model_identity, require_number
 from attnviz.models.own import OwnAttention
 from attnviz.progress import UNWATCHED, Watch
 from attnviz.prompts.request import PromptPairs
-from attnviz.prompts.study import fitting
+from attnviz.prompts.study import (
+    StudiedPair,
+    TokenPair,
+    control_pairs,
+    fitting,
+    joining,
+    pair_study,
+)
 from attnviz.records import Kind, Tokens
 from attnviz.resume import digest
 from attnviz.texts import asked_word, words_of

@@ -14,10 +14,10 @@ from attnviz.draw.report import Report, fields_of
 from attnviz.draw.signed import Place
 from attnviz.draw.values import known_label_facts, model_facts, table_of, token_facts
 from attnviz.engine.patching import WHOLE_LAYER, Direction, PatchMetric, What
-from attnviz.inspect.interventions.pairs import TokenPair
 from attnviz.inspect.interventions.patch.request import Asked as Method
 from attnviz.inspect.interventions.patch.request import At
 from attnviz.inspect.interventions.study import NOT_MEASURED, Mean, cell_name
+from attnviz.prompts.study import TokenPair
 from attnviz.records import HeadLabel, Kind, ModelInfo, Provenance, Tokens
 
 

@@ -16,7 +16,6 @@ from attnviz.engine.attribution.paths import path_effects
 from attnviz.engine.known_labels import head_or_label
 from attnviz.engine.patching import ATTENDED, Into, PathEffects
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.inspect.interventions.pairs import TokenPair, pair_study
 from attnviz.inspect.interventions.path.report import Listener, PathReport
 from attnviz.inspect.interventions.path.request import PathRequest
 from attnviz.inspect.interventions.study import Mean
@@ -27,6 +26,7 @@ from attnviz.models.pool import in_turn
 from attnviz.models.work import Work, about_tokens
 from attnviz.progress import UNWATCHED, Watch
 from attnviz.prompts.request import PromptPairs
+from attnviz.prompts.study import TokenPair, pair_study
 from attnviz.records import HeadKey, Kind, ModelInfo
 
 _BUILT_IN_STEP = 4

@@ -10,8 +10,8 @@ from attnviz.draw.report import Report
 from attnviz.draw.signed import Place
 from attnviz.draw.values import model_facts, table_of, token_facts
 from attnviz.engine.patching import SITES, Into
-from attnviz.inspect.interventions.pairs import TokenPair
 from attnviz.inspect.interventions.study import Mean, cell_name
+from attnviz.prompts.study import TokenPair
 from attnviz.records import ModelInfo, Provenance
 
 _LARGE, _TIMES = 0.1, 2.0

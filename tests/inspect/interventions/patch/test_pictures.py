@@ -7,8 +7,8 @@ from PIL import Image
 
 import attnviz
 from attnviz.errors import UsageError
-from attnviz.inspect.interventions.pairs import control_pairs, encode_pair
 from attnviz.prompts.request import picture_pair
+from attnviz.prompts.study import control_pairs, encode_pair
 
 from ....models.test_picture_texts import opened, prompt, written
 
