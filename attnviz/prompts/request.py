@@ -30,7 +30,7 @@ def position() -> Any:
     """Return the option that names the token behind which a word is predicted."""
     return option(
         "WORD|INDEX",
-        "Predict after this token (default: the last; for a masked model, its mask token).",
+        "Predict after this token (default: the last; for a masked LM, its mask token).",
         words=True,
         brief="Predict after this token (default: the last).",
     )
@@ -120,8 +120,8 @@ class PromptPair(Options):
         "[CORRUPT]", "A prompt of the same length with a different answer.", words=True
     )
     chat: bool = flag(
-        "Format each prompt with the model's chat template: as a user message, or as a chat in "
-        "the format that heads --chat takes."
+        "Format each prompt with the model's chat template: as a user message, or as a chat in the "
+        "format that attnviz heads --chat takes."
     )
     pairs: Path | PromptPairs | None = option(
         "FILE",
