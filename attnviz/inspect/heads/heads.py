@@ -172,7 +172,7 @@ def whole_maps(
             except UsageError as error:
                 if isinstance(given, str):
                     raise
-                raise UsageError(f"{given.place(index)}: {error}") from error
+                raise UsageError(f"{given.name(index)}: {error}") from error
     if isinstance(given, Texts):
         first = runs[0].maps
         info = replace(first.record.model, notes=first.record.model.notes + given.notes)
