@@ -46,6 +46,9 @@ def probability(value: float) -> str:
     return f"{value:.3f}"[1:] if value >= 0.0005 else f"{value:.0e}"
 
 
+ONE_PASS = "all attention weights come from one forward pass over this text alone"
+"""The beginning of the explanation of maps of one text."""
+
 UNLIKELY = 0.05
 """The probability below which the likeliest word is said to be no likely one."""
 

@@ -57,9 +57,9 @@ class _FeedForward(Options, panel="Shape: MLP (feed-forward)"):
     d_ff: int | None = option("F", "Hidden dimension of the MLP (feed-forward; default: none).")
     ffn: str | None = option("KIND", "Activation: relu, gelu (default), swiglu or geglu.")
     experts: int | None = option("N", "Number of experts in each layer.")
-    active_experts: int | None = option("N", "Number of experts that each token passes through.")
+    active_experts: int | None = option("N", "Number of experts that each token is routed to.")
     shared_experts: int | None = option(
-        "N", "Number of experts that all tokens pass through (default: 0)."
+        "N", "Number of experts applied to every token (default: 0)."
     )
     d_expert: int | None = option("F", "Hidden dimension of one expert.")
 
@@ -171,7 +171,7 @@ class _View(Options, panel="View"):
         brief="Compare values: heads=1,2,4 or tokens=1k,4k.",
     )
     formula: bool = flag("Show each line's arithmetic.")
-    per_layer: bool = flag("Show every kind of layer.")
+    per_layer: bool = flag("Show each kind of layer.")
 
 
 @dataclass(frozen=True)

@@ -210,7 +210,7 @@ def _copied(report: GenerateReport, name: str) -> str:
     copies, steps = report.run.copies, counted(len(report.run.steps), "token")
     mean = f" (mean over heads: {sum(copies.values()) / len(copies):.0f})" * (len(copies) > 1)
     count = copies[report.head]
-    return f"{count} of {steps} cop{'y' if count != 1 else 'ies'} what {name} attends to most{mean}"
+    return f"{count} of {steps} match{'es' * (count == 1)} what {name} attends to most{mean}"
 
 
 def _written(text: str, max_width: int) -> str:

@@ -332,7 +332,7 @@ def _copies(card: HeadCard) -> list[str]:
         return []
     alone = card.writes.effect
     chance = f"{alone.chance:.1%}" if alone.chance >= 0.001 else "under 0.1%"
-    copied = f"{whole_percent(alone.copying)} of {alone.tokens} tokens fed in alone"
+    copied = f"{whole_percent(alone.copying)} of {alone.tokens} tokens fed in one at a time"
     return [copied, f"chance {chance}"]
 
 
@@ -419,7 +419,7 @@ def _small_tables(card: HeadCard, rows: int) -> list[doc.Table]:
             name(lambda pair: f"{words[pair[0]]} → {words[pair[1]]}"),
             doc.ColumnOf("", lambda pair: f"{pair[2]:+.2f}"),
         )
-        remark = f"logits · {effect.tokens} tokens fed in alone"
+        remark = f"logits · {effect.tokens} tokens fed in one at a time"
         tables.append(("raises most", remark, table))
     if card.sources:
         sources = card.sources[:rows]

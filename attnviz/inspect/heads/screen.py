@@ -20,7 +20,7 @@ from attnviz.draw import document as doc
 from attnviz.draw import provenance as facts
 from attnviz.draw.labels import token_labels, visible
 from attnviz.draw.page import data as page
-from attnviz.draw.provenance import share
+from attnviz.draw.provenance import ONE_PASS, share
 from attnviz.draw.regions import clearest, region_group
 from attnviz.inspect.heads import layout, sentences
 from attnviz.inspect.heads.layout import distinctive, head_map
@@ -181,7 +181,7 @@ def _explanation(report: HeadsReport) -> doc.Explanation:
     record = report.first.record
     size, seed = facts.size_words(record), record.model.seed
     drawn = "" if seed is None else f", weights drawn from seed {seed}"
-    measured = f"all weights come from one pass over this text alone, {size}{drawn}."
+    measured = f"{ONE_PASS}, {size}{drawn}."
     if record.model.is_array:
         measured = f"all numbers are of the given weights, {size}."
     labels = [entry.label for run in report.reports for entry in run.heads]
@@ -315,7 +315,10 @@ def _of_sums(report: LongHeads) -> doc.Document:
             doc.Group([_pooled(report)]),
             doc.Group([_long_scores(report)]),
         ],
-        doc.Explanation("heads", f"all weights come from one pass over this text alone, {size}."),
+        doc.Explanation(
+            "heads",
+            f"{ONE_PASS}, {size}.",
+        ),
         doc.next_steps(further, tone="faint"),
         heading=[*facts.named(info), (size, False)],
         quoted=report.text,

@@ -268,7 +268,7 @@ def _caveats(report: LensReport) -> list[str]:
 
 def _far(report: LensReport) -> str:
     name = report.block_name(report.reading.blocks[report.far - 1].block)
-    return f"KL is over {FAR:g} nat through {name}: the predictions there may mislead."
+    return f"KL exceeds {FAR:g} nat up to {name}: predictions there may be misleading."
 
 
 # The first screen ----------------------------------------------------------------------------

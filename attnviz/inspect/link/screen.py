@@ -288,7 +288,7 @@ def _finding(report: LinkReport) -> str:
     order = sorted(report.parts, key=lambda part: -part.lead)
     causes, largest = [part for part in order if _is_cause(report, part)], order[0]
     attend = f"{report.head} attend ({_weight(report)}) {_from_to(report)}"
-    whole = f"of a lead of {report.sum:.2f} nats"
+    whole = f"of the {report.sum:.2f}-nat lead"
     causes = [part for part in causes if part.lead >= _LEAST_NAMED * report.sum][:_NAMED]
     if fsum(part.lead for part in causes) >= _MAIN * report.sum:
         named = [f"{_called(report, part)} {nats(part.lead)}{_side(part)}" for part in causes]
@@ -355,7 +355,7 @@ def _because(report: LinkReport, part: LinkPart, verb: str, because: str) -> str
         f"{report.head} {verb} ({_weight(report)}) {_from_to(report)}{because} "
         f"{_by_what(report, part)}:"
     )
-    amount = f"{nats(part.lead)} of a lead of {report.sum:.2f} nats"
+    amount = f"{nats(part.lead)} of the {report.sum:.2f}-nat lead"
     if abs(part.lead - report.sum) < _WHOLE * abs(report.sum):
         amount = f"{nats(part.lead)} nats, the whole lead"
     elif abs(part.lead) > abs(report.sum):
@@ -412,7 +412,7 @@ def _of_many(report: LinkReport, best: LinkPart) -> str:
     ends = "" if best.interval is None else " [{}, {}]".format(*map(nats, best.interval))
     said = (
         f"{count}: {report.head} attends to its key because of {_by_what(report, best)}: "
-        f"{nats(best.lead)}{ends} of a lead of {report.sum:.2f} nats"
+        f"{nats(best.lead)}{ends} of the {report.sum:.2f}-nat lead"
     )
     if best.base is None or len(report.prompts) < LEAST_TEXTS:
         return f"{said}; {'no control' if best.base is None else 'too few prompts for intervals'}."

@@ -14,7 +14,14 @@ from attnviz.draw import document as doc
 from attnviz.draw.labels import numbered, token_labels, token_spans
 from attnviz.draw.numbers import counted, layer_names, listed
 from attnviz.draw.page.data import Page, PageCapture, PageHead
-from attnviz.draw.provenance import advised, fits_two_lines, model_words, named, notes_group
+from attnviz.draw.provenance import (
+    ONE_PASS,
+    advised,
+    fits_two_lines,
+    model_words,
+    named,
+    notes_group,
+)
 from attnviz.inspect.picture.on_picture import SCALE, on_picture
 from attnviz.inspect.rollout.report import RolloutReport
 from attnviz.measures.sinks import without_sink
@@ -107,7 +114,7 @@ def document(report: RolloutReport) -> doc.Document:
         ],
         doc.Explanation(
             "rollout",
-            f"all weights come from one pass over this text alone, {len(report.tokens)} tokens.",
+            f"{ONE_PASS}, {len(report.tokens)} tokens.",
         ),
         doc.next_steps(further[report.keep_sink :], tone="faint"),
         heading=[*named(info), (layers, False), ("attention rollout", False)],
@@ -143,7 +150,7 @@ def _of_picture(report: RolloutReport, layout: TokenLayout) -> doc.Document:
         f"rollout of {info.name}",
         f"Attention rollout of {info.name}",
         [doc.Group(about), notes_group(info.notes, report.tokens), doc.Group([drawn])],
-        doc.Explanation("rollout", "all weights come from one pass over this image alone."),
+        doc.Explanation("rollout", f"{ONE_PASS.replace('text', 'image')}."),
         doc.next_steps(["--token ROW,COLUMN", "--explain"], tone="faint"),
         heading=words,
         quoted=report.text,

@@ -70,7 +70,9 @@ class _Duration(Options, panel="How long"):
 
     minutes: float | None = option("M", "Minutes to train; evaluation is extra.")
     tokens: int | None = option(
-        "N", "Number of tokens to train on: unlike --minutes, the same model every time.", min=1
+        "N",
+        "Number of tokens to train on; unlike --minutes, gives the same model every time.",
+        min=1,
     )
     resume: bool = flag("Resume the interrupted run in --out.")
 

@@ -80,6 +80,7 @@ def test_runs_that_hardly_differ():
     rng = np.random.default_rng(0)
     base = rng.normal(0, 1, 30)
     none = np.zeros((30, 1))
+
     def why(measured):
         return no_shares(measured, 0.1, "logit_diff", 0)
 
