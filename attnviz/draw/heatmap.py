@@ -267,10 +267,7 @@ def _value(weight: float, theme: Theme, limit: float) -> str:
 
 
 def row_label(axes: Axes, query: int, max_width: int, numbered: bool, theme: Theme) -> str:
-    """Return a query's label, aligned at the right, and a blank.
-
-    max_width: the width of the label in characters. numbered: True if its index stands at the left.
-    """
+    """Return a query's label aligned at the right and a blank, behind its index if ``numbered``."""
     label = cut(axes.queries[query], max(max_width, 1), theme.ellipsis)
     index = f"{axes.row(query):>{axes.digits}} " if numbered else ""
     return index + " " * (max_width - width(label)) + label + " "
@@ -378,10 +375,7 @@ class MapPart:
     limit: float = 0.0
 
     def ends_on_diagonal(self, plan: Fit, lines: int, columns: int) -> bool:
-        """Return True if a whole causal map fits, with each token at the end of its row.
-
-        plan: the layout of the cells. lines, columns: the available lines and width in characters.
-        """
+        """Return True if a whole causal map fits, with each token at the end of its row."""
         names = self.axes.queries
         ends = (plan.wide * (query + 1) + 1 + width(name) for query, name in enumerate(names))
         fits = plan.tall * len(names) <= lines and max(ends, default=0) <= columns

@@ -101,19 +101,13 @@ def pool(weights: NDArray[np.floating], factors: tuple[int, int]) -> NDArray[np.
 
 
 def pool_signed(values: NDArray[np.floating], factors: tuple[int, int]) -> NDArray[np.floating]:
-    """Downsample signed values: return the value of largest size in each block of cells.
-
-    Of two equal sizes the positive one counts. factors: the numbers of queries and keys of a block.
-    """
+    """Return the value of largest size in each block of cells; of two equal ones the positive."""
     above, below = pool(values, factors), -pool(-values, factors)
     return np.where(above >= -below, above, below)
 
 
 def pooling(factors: tuple[int, int], signed: bool = False) -> str:
-    """Return in words how a map is downsampled, such as ``downsampled 2× (max)``; else empty.
-
-    factors: the numbers of queries and keys of a block. signed: True for values of either sign.
-    """
+    """Return in words how a map is downsampled, such as ``downsampled 2× (max)``; else empty."""
     queries, keys = factors
     kept = "largest |value|" if signed else "max"
     if queries == keys:

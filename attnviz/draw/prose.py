@@ -23,10 +23,7 @@ def faint_lines(text: str, theme: Theme, max_width: int) -> list[Line]:
 
 
 def paragraph(text: str, max_width: int, theme: Theme, style: Style | None = None) -> Block:
-    """Break text at blanks, with later lines indented by two; the text must be safe to print.
-
-    style: of all words; None draws those before the first colon bold.
-    """
+    """Break text at blanks, indented by two; without a style bold before the first colon."""
     lines = at_blanks(text, max_width, "  ", theme.ellipsis)
     if style is not None:
         return Block(tuple(text_line((line, style)) for line in lines), max_width)
@@ -154,10 +151,7 @@ def _together(sentences: Sequence[str]) -> str:
 
 @cache
 def manual_terms(page: str) -> Sequence[Meaning]:
-    """Return the glossary entries of a command's screens, its own first.
-
-    page: the name of the command. A word that it explains itself is not explained twice.
-    """
+    """Return the glossary entries of a command's screens, its own first, no word twice."""
     text = _GLOSSARY.read_text(encoding="utf-8")
     terms = list[Meaning]()
     for title in (page, _SHARED):

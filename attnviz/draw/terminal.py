@@ -524,10 +524,7 @@ def _panels(part: doc.Part | doc.Group, theme: Theme, wide: int, *, framed: bool
 
 
 def _edge(part: doc.Part, theme: Theme, max_width: int) -> tuple[Line, doc.Part]:
-    """Return the title of a part for the edge of its frame, and the part with what is left of it.
-
-    The title of a single map without one above it is that of the map.
-    """
+    """Return the title of a part or of its only map, for the edge of its frame, and the rest."""
     assert not isinstance(part, _WORDS)
     only = part.maps[0] if isinstance(part, doc.Maps) and len(part.maps) == 1 else None
     words = part.title or (only.words or [(only.name, True)] if only is not None else ())
