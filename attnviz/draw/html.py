@@ -315,7 +315,6 @@ def _shown(
     palette: str,
     names: Collection[str],
 ) -> Iterator[str]:
-    """Yield what a part shows below its heading."""
     match part:
         case doc.Table():
             yield from _table(part, palette, names)

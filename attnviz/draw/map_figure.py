@@ -60,7 +60,6 @@ class _Frame(NamedTuple):
 
     @property
     def every(self) -> int:
-        """Return how many cells share one axis label."""
         return math.ceil(_LINE / self.cell)
 
 

@@ -307,7 +307,6 @@ class _Layout(NamedTuple):
 
     @property
     def bars(self) -> int:
-        """Return the number of bars, not counting one that stands apart."""
         return (self.bins - self.apart) // self.merged
 
     @property
