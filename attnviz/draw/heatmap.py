@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
 from rich.segment import Segment
 from rich.style import Style
 
@@ -45,7 +43,7 @@ from attnviz.draw.prose import faint_lines
 from attnviz.draw.provenance import share
 from attnviz.draw.regions import RegionMark, band_line, region_marks
 from attnviz.draw.theme import Theme
-from attnviz.records import REST
+from attnviz.records import REST, Floats
 
 _LEAST_NAME = 8  # columns for tokens behind a downsampled map
 _BAND = 2  # columns of the band of regions at the left of a map
@@ -160,7 +158,7 @@ class Axes:
 
 
 def heatmap(
-    weights: NDArray[np.floating],
+    weights: Floats,
     axes: Axes,
     theme: Theme,
     max_width: int,
@@ -323,7 +321,7 @@ def _dense_fit(axes: Axes, theme: Theme, max_width: int, lines: int) -> Fit:
 
 
 def _dense(
-    weights: NDArray[np.floating], axes: Axes, plan: Fit, theme: Theme, max_width: int, limit: float
+    weights: Floats, axes: Axes, plan: Fit, theme: Theme, max_width: int, limit: float
 ) -> list[Line]:
     """Return a map with small cells; each line has the index and the text of its first query."""
     steps = cell_steps(weights, plan.factors, axes.causal, limit)
@@ -368,7 +366,7 @@ class MapPart:
     corner: the first query and key to draw; it moves if the cursor would not be visible.
     """
 
-    weights: NDArray[np.floating]
+    weights: Floats
     axes: Axes
     cursor: Place
     corner: Place

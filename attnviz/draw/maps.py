@@ -22,6 +22,7 @@ from rich.style import Style
 from attnviz.draw.blocks import BOLD, Block, Line
 from attnviz.draw.palette import DIVERGING, STEPS, Tint, colour_table
 from attnviz.draw.theme import Theme
+from attnviz.records import Floats
 
 MOST_LINES = 40
 """The default lines of a map: a text with as many tokens is never downsampled."""
@@ -36,7 +37,7 @@ _COARSE = 15
 # Values as steps of a palette ------------------------------------------------------------------
 
 
-def diverging_steps(values: NDArray[np.floating], limit: float) -> NDArray[np.intp]:
+def diverging_steps(values: Floats, limit: float) -> NDArray[np.intp]:
     """Return each value's colour level in 0 … 255, same shape: 0 at −limit, 255 at +limit.
 
     Zero is level 128 and NaN is −1; values beyond the limit count as the limit.
@@ -47,7 +48,7 @@ def diverging_steps(values: NDArray[np.floating], limit: float) -> NDArray[np.in
     return steps
 
 
-def signed_limit(changes: NDArray[np.floating]) -> float:
+def signed_limit(changes: Floats) -> float:
     """Return the size with the full colour among changes of weights, all within [−1, 1].
 
     It is the largest one; where all are below .005, which no screen shows, it is 1, so that nothing
@@ -62,7 +63,7 @@ def signed_tint(value: float, limit: float) -> Tint:
     return Tint(int(diverging_steps(np.array(value), limit)), DIVERGING)
 
 
-def weight_steps(weights: NDArray[np.floating]) -> NDArray[np.intp]:
+def weight_steps(weights: Floats) -> NDArray[np.intp]:
     """Return the colour level in 0 … 255 of each weight, same shape; −1 for NaN."""
     levels = np.sqrt(np.clip(weights, 0.0, 1.0)) * (STEPS - 1)
     steps: NDArray[np.intp] = np.rint(np.nan_to_num(levels, nan=-1.0)).astype(np.intp)
@@ -88,7 +89,7 @@ def coarse_steps(palette: str) -> NDArray[np.intp]:
 # Cells ----------------------------------------------------------------------------------------
 
 
-def pool(weights: NDArray[np.floating], factors: tuple[int, int]) -> NDArray[np.floating]:
+def pool(weights: Floats, factors: tuple[int, int]) -> Floats:
     """Downsample a map: return the largest weight of each block of cells.
 
     The last blocks may be smaller. NaN does not count: a block of NaN alone gives NaN.
@@ -100,7 +101,7 @@ def pool(weights: NDArray[np.floating], factors: tuple[int, int]) -> NDArray[np.
     return weights
 
 
-def pool_signed(values: NDArray[np.floating], factors: tuple[int, int]) -> NDArray[np.floating]:
+def pool_signed(values: Floats, factors: tuple[int, int]) -> Floats:
     """Return the value of largest size in each block of cells; of two equal ones the positive."""
     above, below = pool(values, factors), -pool(-values, factors)
     return np.where(above >= -below, above, below)
@@ -118,7 +119,7 @@ def pooling(factors: tuple[int, int], signed: bool = False) -> str:
 
 
 def cell_steps(
-    weights: NDArray[np.floating], factors: tuple[int, int], causal: bool, limit: float = 0.0
+    weights: Floats, factors: tuple[int, int], causal: bool, limit: float = 0.0
 ) -> NDArray[np.intp]:
     """Return the colour level of each cell of a downsampled map.
 
@@ -242,7 +243,7 @@ def _two_rows(pair: list[list[int]], row: int, theme: Theme, cursor: Place | Non
 
 
 def small_map(
-    weights: NDArray[np.floating],
+    weights: Floats,
     lines: int,
     columns: int,
     causal: bool,

@@ -36,6 +36,7 @@ from attnviz.draw.palette import STEPS, accent_colour, veils
 from attnviz.draw.prose import words_block, words_lines
 from attnviz.draw.svg import picture_png
 from attnviz.draw.theme import Theme
+from attnviz.records import Bools, Floats
 
 _MARK = "picture"  # the key under which the style of a picture's first half blocks has its number
 _GAP = 2
@@ -58,9 +59,7 @@ _CUBE = np.array([0, 95, 135, 175, 215, 255])
 """The parts of red, green and blue in colours 16 to 231 of a terminal of 256 colours."""
 
 
-def sampled(
-    shown: Picture, weights: NDArray[np.floating], rows: int, columns: int
-) -> NDArray[np.floating]:
+def sampled(shown: Picture, weights: Floats, rows: int, columns: int) -> Floats:
     """Return the weight at each of (rows, columns) cells of a picture; NaN where there is none.
 
     weights: (row, column) of the patches. A cell has the weight of the patch in its centre, or the
@@ -82,20 +81,20 @@ def sampled(
     return values
 
 
-def picture_steps(shown: Picture, weights: NDArray[np.floating]) -> NDArray[np.intp]:
+def picture_steps(shown: Picture, weights: Floats) -> NDArray[np.intp]:
     """Return the colour level of each weight, of any shape, by its root; −1 for NaN."""
     assert shown.weights is not None
     largest = float(np.fmax.reduce(shown.weights, axis=None, initial=0.0))
     return weight_steps(weights / (shown.full or largest or 1.0))
 
 
-def _neighbours(mask: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], ...]:
+def _neighbours(mask: Bools) -> tuple[Bools, ...]:
     """Return for each cell whether that above, below, at the left and at the right is in a mask."""
     wide = np.pad(mask, 1)
     return wide[:-2, 1:-1], wide[2:, 1:-1], wide[1:-1, :-2], wide[1:-1, 2:]
 
 
-def _marked(shown: Picture, rows: int, columns: int) -> NDArray[np.bool_]:
+def _marked(shown: Picture, rows: int, columns: int) -> Bools:
     """Return a mask (rows, columns) of the border of the query's own patch."""
     if shown.mark is None or shown.weights is None:
         return np.zeros((rows, columns), bool)
