@@ -34,7 +34,7 @@ def atlas(
 ) -> None:
     """Show where each head fires most across many texts, compared with a control."""
     from attnviz.corpus import open_corpus, read_shard
-    from attnviz.draw.whole_file import check_new_directory
+    from attnviz.draw.files import check_new_directory
     from attnviz.inspect.atlas import atlas as question
     from attnviz.texts import built_in_texts
 

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.draw.files import check_writable, whole_file
 from attnviz.draw.labels import short_name, visible
 from attnviz.draw.values import model_facts, write_object
-from attnviz.draw.whole_file import check_writable, whole_file
 from attnviz.engine.head_run import Head
 from attnviz.errors import LoadError, UsageError
 from attnviz.measures.divergence import js_divergence

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.whole_file import check_writable, whole_file
+from attnviz.draw.files import check_writable, whole_file
 from attnviz.errors import UsageError
 from attnviz.inspect.check.baseline import (
     Baseline,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import date
 from typing import TYPE_CHECKING
 
-from attnviz.draw.whole_file import whole_file
+from attnviz.draw.files import whole_file
 from attnviz.engine.capture import Choice, attention_kind, encoded, target_tokens
 from attnviz.engine.known_labels import by_label, label_file, labels_json
 from attnviz.engine.selection import choose_heads
