@@ -113,7 +113,6 @@ class Axes:
         """Return how many digits the largest token index of a row or column has."""
         return len(str(max(self.row(len(self.queries) - 1), self.column(len(self.keys) - 1))))
 
-    @property
     def value_room(self) -> int:
         """Return the width in characters of a map with each value written in its cell."""
         count = len(self.keys)
@@ -180,7 +179,7 @@ def heatmap(
         drawn = _dense(weights, axes, plan, theme, max_width, limit)
         drawn += _room_for_values(axes, max_width) if values else []
         return Block(tuple(drawn), widest(drawn))
-    plan = Fit(cells.wide, 1, (1, 1))
+    plan = Fit(cells.wide, False, (1, 1))
     steps = cell_steps(weights, plan.factors, axes.causal, limit)
 
     def text(query: int, key: int) -> str:
@@ -301,7 +300,7 @@ def _key_names(axes: Axes, cells: KeyCells, theme: Theme, max_width: int) -> lis
 
 def _room_for_values(axes: Axes, max_width: int) -> list[Line]:
     """Return lines that say which width the map would need to write values in its cells."""
-    needed = axes.value_room
+    needed = axes.value_room()
     lines = at_blanks(f"values need {needed} columns (--width {needed})", max_width)
     return [text_line((line, DIM)) for line in lines]
 

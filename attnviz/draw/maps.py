@@ -136,15 +136,20 @@ def cell_steps(
 class Fit(NamedTuple):
     """The layout of the cells of a map.
 
-    wide: the width of a cell in characters. rows: how many rows of cells share a line, 1 or 2.
+    wide: the width of a cell in characters. halves: whether a line shows two rows of cells.
     factors: the numbers of queries and keys of a cell; both are equal if the map is square, or its
         diagonal would be bent. tall: the height of a cell in lines.
     """
 
     wide: int
-    rows: int
+    halves: bool
     factors: tuple[int, int]
     tall: int = 1
+
+    @property
+    def rows(self) -> int:
+        """Return how many rows of cells share a line."""
+        return 2 if self.halves else 1
 
 
 class Place(NamedTuple):
@@ -165,13 +170,13 @@ def fitted(queries: int, keys: int, lines: int, columns: int, theme: Theme) -> F
         show two queries, a cell may be one character wide and half a line high.
     """
     best: Fit | None = None
-    for wide, rows in ((2, 1), (1, 1 + theme.half_blocks)):
-        down = max(lines * rows, 1)
+    for wide, halves in ((2, False), (1, theme.half_blocks)):
+        down = max(lines * (1 + halves), 1)
         factors = math.ceil(queries / down), math.ceil(keys / max(columns // wide, 1))
         if queries == keys:
             factors = (max(factors),) * 2
         if best is None or max(factors) < max(best.factors):
-            best = Fit(wide, rows, factors)
+            best = Fit(wide, halves, factors)
     assert best is not None
     return best
 
@@ -191,7 +196,7 @@ def cell_lines(
     cursor: the row and the column, counted in ``steps``, of the cell that is highlighted. If there
         is text, the other cells of its row and its column are highlighted a little.
     """
-    if fit.rows == 2:
+    if fit.halves:
         if len(steps) % 2:
             steps = np.vstack([steps, np.full(steps.shape[1], -1)])
         pairs = steps.reshape(-1, 2, steps.shape[1]).tolist()
