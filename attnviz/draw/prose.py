@@ -32,11 +32,6 @@ def paragraph(text: str, max_width: int, theme: Theme, style: Style | None = Non
     return Block((first, *(text_line(line) for line in lines[1:])), max_width)
 
 
-def spelled_parts(parts: Words, theme: Theme) -> Words:
-    """Return the parts in characters that the console can show."""
-    return [(theme.spell(text), tone) for text, tone in parts]
-
-
 def wrapped(parts: Words, max_width: int, theme: Theme) -> list[Line]:
     """Return lines with the parts (text, tone) joined by dots, broken between two parts.
 
@@ -59,7 +54,7 @@ def wrapped(parts: Words, max_width: int, theme: Theme) -> list[Line]:
 
 def words_lines(words: Words, theme: Theme, max_width: int) -> list[Line]:
     """Return lines with attnviz's own words, as the console can show them, joined by dots."""
-    return wrapped(spelled_parts([part for part in words if part[0]], theme), max_width, theme)
+    return wrapped([(theme.spell(text), tone) for text, tone in words if text], max_width, theme)
 
 
 def words_block(words: Words, theme: Theme, max_width: int) -> Block:
