@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from attnviz.draw import whole_file as module
+from attnviz.draw import files as module
 from attnviz.draw.files import (
     check_new_directory,
     check_writable,
