@@ -92,8 +92,9 @@ LIBRARIES = {
 
 TRANSFORMERS = {
     *("attnviz.models.attention_interface", "attnviz.models.chats"),
-    *("attnviz.models.huggingface", "attnviz.models.processors"),
-    *("attnviz.learn.verify.verify", "attnviz.models.speech"),
+    *("attnviz.models.huggingface", "attnviz.models.vision"),
+    *("attnviz.models.picture_texts", "attnviz.models.speech"),
+    *("attnviz.learn.verify.verify",),
     *("attnviz.count.params.meta_count",),
 }
 """The only modules that import transformers."""

@@ -229,7 +229,7 @@ def patch(
     """
     from attnviz.inspect.interventions.patch import patch as question
     from attnviz.inspect.interventions.patch.request import PatchRequest
-    from attnviz.inspect.interventions.prompts import picture_pair, read_pairs
+    from attnviz.prompts.request import picture_pair, read_pairs
 
     request = PatchRequest.of(locals())
     typed = text_or_none(clean), text_or_none(corrupt)
@@ -266,7 +266,7 @@ def path(
     """
     from attnviz.inspect.interventions.path import path as question
     from attnviz.inspect.interventions.path.request import PathRequest
-    from attnviz.inspect.interventions.prompts import read_pairs
+    from attnviz.prompts.request import read_pairs
 
     request = PathRequest.of(locals() | {"sender": spelled_head(sender)})
     read = read_pairs(text_or_none(clean), text_or_none(corrupt), request.pairs, chat=chat)
@@ -311,8 +311,8 @@ def diff(
     Raises what ``capture`` raises, UnsupportedError if the attention cannot be observed.
     """
     from attnviz.inspect.diff import diff as question
+    from attnviz.inspect.diff.compare import both_sides
     from attnviz.inspect.diff.request import DiffRequest
-    from attnviz.inspect.diff.sides import both_sides
     from attnviz.models.resolve import LoadOptions
 
     request = DiffRequest.of(locals())

@@ -84,12 +84,10 @@ def patterns(
     if texts is not None:
         if text is not None:
             raise UsageError("expected one source of texts: give text or texts, not both")
-        from attnviz.inspect.patterns.corpus import patterns_over, refuse_for_corpus
-
-        refuse_for_corpus(request)
+        question.refuse_for_corpus(request)
         corpus, share, file = given_corpus(texts, column, shard, resume)
         opened = open_given(model, tokenizer, question.work(corpus, request))
-        return patterns_over(opened, corpus, request, share, file)
+        return question.patterns_over(opened, corpus, request, share, file)
     read = text_or_none(text)
     sentences = question.read_sentences(request, read)
     opened = open_given(model, tokenizer, question.work(read, request, sentences))

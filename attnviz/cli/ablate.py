@@ -10,7 +10,7 @@ from attnviz.cli.outlet import Outlet
 from attnviz.errors import UsageError
 from attnviz.inspect.interventions.ablate.request import AblateRequest
 from attnviz.inspect.prune.request import PruneRequest
-from attnviz.models.python_file import built, names_function, running
+from attnviz.models.resolve import built, names_function, running
 from attnviz.options import Sharding
 
 ABLATE = """

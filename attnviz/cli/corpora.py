@@ -185,10 +185,10 @@ def patterns(
     if many.texts is not None:
         if text.is_given:
             raise UsageError("expected one source of texts: give TEXT, --file or --texts, not two")
-        from attnviz.inspect.patterns.corpus import patterns_over, refuse_for_corpus
-
-        refuse_for_corpus(request)
-        outlet.run_over("scoring heads", patterns_over, question.work, request, **vars(many))
+        question.refuse_for_corpus(request)
+        outlet.run_over(
+            "scoring heads", question.patterns_over, question.work, request, **vars(many)
+        )
         return
     read = text.read("patterns")
     sentences = question.read_sentences(request, read)

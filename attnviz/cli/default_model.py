@@ -135,9 +135,12 @@ def checked(name: str) -> str:
     if source.kind in ("directory", "hub"):
         from attnviz.models import checkpoint_files as files
         from attnviz.models.hub import find_checkpoint
+        from attnviz.models.work import LoadOptions
 
         try:
-            directory = find_checkpoint(name, offline=True, allow_pickle=True).directory
+            directory = find_checkpoint(
+                name, LoadOptions(offline=True, allow_pickle=True)
+            ).directory
         except OfflineError as error:
             raise LoadError(
                 f"{name!r} is neither a directory here nor complete in the local cache: attnviz "

@@ -106,7 +106,7 @@ def diff(
 ) -> None:
     """Compare two models head by head, against a noise floor."""
     from attnviz.inspect.diff import diff as question
-    from attnviz.inspect.diff.sides import both_sides
+    from attnviz.inspect.diff.compare import both_sides
     from attnviz.models.resolve import LoadOptions
     from attnviz.models.work import Work
 
@@ -200,7 +200,7 @@ def check(
         options=lambda name: shared.load_options(name, loading, model.seed),
         load=outlet.load,
     )
-    if rules is None or not rules.of_config:
+    if rules is None or any(rule.kind != "CountRule" for rule in rules.rules):
         _ = checked.model  # loads it under its own spinner
     with outlet.advancing("scoring heads") as advance:
         report = question.check(checked, file.file, request, rules, advance)

@@ -95,7 +95,7 @@ def explore(
     from attnviz.engine.selection import choose_heads
     from attnviz.inspect.explore.app import Explorer
     from attnviz.inspect.explore.desk import SideSource, second_side
-    from attnviz.inspect.explore.grid import at_finding
+    from attnviz.inspect.explore.screen import at_finding
     from attnviz.inspect.explore.session import (
         LiveSession,
         SavedSession,
@@ -160,7 +160,7 @@ def _require_terminal(opened: _Opened, typed: tuple[str, ...]) -> None:
     elif terminal in ("dumb", "unknown", ""):
         reason = f"this terminal cannot move its cursor (TERM={terminal})"
     if reason:
-        from attnviz.inspect.explore.saving import shell_word
+        from attnviz.inspect.explore.view import shell_word
 
         text = [] if opened.text is None else [opened.text]
         file = [] if opened.file is None else ["--file", str(opened.file)]
@@ -229,7 +229,7 @@ def _watched(outlet: Outlet, head: Head) -> Iterator[Advance]:
             yield lambda share, run: advance(share)
         return
     from attnviz.draw.theme import Theme
-    from attnviz.inspect.generate.live import shown_live
+    from attnviz.inspect.generate.screen import shown_live
 
     with shown_live(console, Theme.of(console, output.colours, output.ascii), head) as draw:
         yield draw

@@ -17,7 +17,7 @@ from attnviz.inspect.heads.request import HeadsRequest
 from attnviz.inspect.picture.request import PictureOptions
 from attnviz.inspect.rollout.request import RolloutRequest
 from attnviz.inspect.speech.request import SpeechOptions
-from attnviz.models.python_file import built, names_function, running
+from attnviz.models.resolve import built, names_function, running
 from attnviz.options import Options, flag, option
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich import progress as bars
     from rich.console import Console, RenderableType
 
-    from attnviz.models.hub import Progress
+    from attnviz.models.work import Progress
 
 _BUILT_IN = ("tiny", "mha")
 

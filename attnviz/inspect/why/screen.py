@@ -24,8 +24,15 @@ from attnviz.inspect.why.written import (
     write_maps,
 )
 from attnviz.measures.bootstrap import LEAST_TEXTS
-from attnviz.prompts.naming import LONGEST_TOKEN, is_piece, logits, next_word, placed, quoted
-from attnviz.prompts.shown import prompt_document
+from attnviz.prompts.naming import (
+    LONGEST_TOKEN,
+    is_piece,
+    logits,
+    next_word,
+    placed,
+    prompt_document,
+    quoted,
+)
 from attnviz.records import Tokens
 
 _LONGEST = 100

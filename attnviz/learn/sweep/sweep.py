@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attnviz.attention.decoder_config import DecoderConfig
+from attnviz.attention.checkpoint import DecoderConfig
 from attnviz.attention.torch_decoder import TorchDecoder
 from attnviz.draw.numbers import counted, listed
 from attnviz.engine.observer import to_numpy

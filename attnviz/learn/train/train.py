@@ -12,8 +12,7 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer
 
-from attnviz.attention.checkpoint import open_checkpoint, save_checkpoint
-from attnviz.attention.decoder_config import DecoderConfig
+from attnviz.attention.checkpoint import DecoderConfig, open_checkpoint, save_checkpoint
 from attnviz.attention.torch_decoder import TorchDecoder
 from attnviz.draw.files import directory_lock
 from attnviz.draw.labels import visible
