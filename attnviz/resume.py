@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.draw.files import check_writable, lock, whole_file
 from attnviz.draw.labels import visible
-from attnviz.draw.whole_file import check_writable, lock, whole_file
 from attnviz.errors import LoadError, UsageError
 from attnviz.reading import ARRAY_BYTES, finite, parse_json, read_bytes
 

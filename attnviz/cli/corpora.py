@@ -34,7 +34,7 @@ def atlas(
 ) -> None:
     """Show where each head fires most across many texts, compared with a control."""
     from attnviz.corpus import open_corpus, read_shard
-    from attnviz.draw.whole_file import check_new_directory
+    from attnviz.draw.files import check_new_directory
     from attnviz.inspect.atlas import atlas as question
     from attnviz.texts import built_in_texts
 
@@ -84,8 +84,6 @@ attnviz retrieve --texts books.jsonl --lengths 512 --shard 0/4 --resume part-0.r
 
 @dataclass(frozen=True)
 class _TableOutput(shared.Output):
-    """The output options of every command, with the table that DuoAttention reads."""
-
     save: tuple[Path, ...] = shared.saved(f"{EVERY} .tsv")
 
 
@@ -146,8 +144,6 @@ _LONG = 5.0  # seconds from which the time of a run is reported
 
 @dataclass(frozen=True)
 class _Patterns(PatternsRequest):
-    """The options of ``patterns``, with shell completion of labels."""
-
     watch: str | None = option(
         "LABEL", "Rank every head by its score for one label.", autocompletion=shared.complete_label
     )

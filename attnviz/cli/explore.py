@@ -190,8 +190,6 @@ attnviz generate "The cat sat." --ablate L1H0,L1H2
 
 @dataclass(frozen=True)
 class _Output(shared.Output):
-    """The output options of every command, with a file to replay from."""
-
     save: tuple[Path, ...] = shared.saved(f"{EVERY} .jsonl")
 
 

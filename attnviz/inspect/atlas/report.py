@@ -12,10 +12,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.draw.files import whole_directory
 from attnviz.draw.html import document_html
 from attnviz.draw.report import Report
 from attnviz.draw.values import model_facts, table_of, write_object
-from attnviz.draw.whole_file import whole_directory
 from attnviz.engine.capture import capture
 from attnviz.engine.known_labels import known_labels
 from attnviz.inspect.head.report import Firing

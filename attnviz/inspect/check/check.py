@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.draw.files import check_writable, whole_file
 from attnviz.draw.labels import visible
-from attnviz.draw.whole_file import check_writable, whole_file
 from attnviz.errors import UsageError
 from attnviz.inspect.check.measure import (
     Baseline,

@@ -10,9 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from attnviz.draw.document import Document
+from attnviz.draw.files import whole_file
 from attnviz.draw.labels import visible
 from attnviz.draw.markdown import document_markdown
-from attnviz.draw.whole_file import whole_file
 from attnviz.inspect.check.report import CheckReport, Outcome, printable
 from attnviz.inspect.check.screen import brief
 

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.draw.files import check_writable, whole_file
 from attnviz.draw.labels import short_name, visible
 from attnviz.draw.values import model_facts, write_object
-from attnviz.draw.whole_file import check_writable, whole_file
 from attnviz.engine.head_run import Head, Run
 from attnviz.engine.probing import Probing, open_probing
 from attnviz.engine.selection import choose_heads

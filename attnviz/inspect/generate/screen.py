@@ -179,9 +179,8 @@ def _finding(report: GenerateReport) -> str:
     elif target:
         words = f"{lead}{name} puts {score} of its attention on {target} ({base}) {over}."
     elif activity.name == "spread":
-        words = (
-            f"{lead}{name} attends {facts.spread_words(activity.score)}, {score} ({base}) {over}."
-        )
+        how = "almost uniformly" if activity.score >= 0.9 else "diffusely"  # 1 is uniform
+        words = f"{lead}{name} attends {how}, {score} ({base}) {over}."
     elif activity.name == "peaked":
         given = f"{score} of its attention on a single token on average ({base})"
         words = f"{lead}{name} puts {given} {over}."

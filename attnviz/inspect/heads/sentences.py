@@ -385,7 +385,8 @@ def score_words(run: HeadsRecord, scores: HeadScores) -> list[str]:
     sink = run.sinks.get(scores.place)
     if sink is not None and scores.label.name not in SINKS and scores.label is not NO_LABEL:
         words.append(f"sink weight {share(sink)}")
-    words += facts.entropy_words(scores)
+    if (entropy := scores.scores.get("entropy")) is not None:
+        words.append(f"entropy {entropy:.2f} nats")
     if measure and measure not in ("entropy", scores.label.name):
         value = scores.scores[measure]
         shown = "not measured" if value is None else f"{value:.2f}"

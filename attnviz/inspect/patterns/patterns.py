@@ -18,9 +18,9 @@ from typing import Annotated
 import numpy as np
 
 from attnviz.corpus import BLOCK, Shard, TextBlock, TextCorpus
+from attnviz.draw.files import whole_file
 from attnviz.draw.numbers import counted
 from attnviz.draw.values import model_facts, model_of
-from attnviz.draw.whole_file import whole_file
 from attnviz.engine.capture import Choice, attention_kind, encoded, target_tokens
 from attnviz.engine.known_labels import by_label, label_file, labels_json
 from attnviz.engine.observer import notes_of_runs

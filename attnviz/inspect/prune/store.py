@@ -19,8 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from attnviz.draw.files import whole_directory
 from attnviz.draw.report import fields_of
-from attnviz.draw.whole_file import whole_directory
 from attnviz.engine.linear_map import packed_layers
 from attnviz.engine.patchable import ablating, patchable_transformers
 from attnviz.engine.projections import find_output_projections

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 
 from attnviz.draw import document as doc
+from attnviz.draw.files import check_new_directory, whole_file
 from attnviz.draw.markdown import document_markdown, part_markdown
-from attnviz.draw.whole_file import check_new_directory, whole_file
 from attnviz.errors import LoadError, UsageError
 from attnviz.learn.train.report import CurvePoint, TrainReport
 from attnviz.reading import CORPUS_BYTES, damage, damaged, read_bytes

@@ -14,8 +14,8 @@ from tokenizers import Tokenizer
 
 from attnviz.attention.checkpoint import DecoderConfig, open_checkpoint, save_checkpoint
 from attnviz.attention.torch_decoder import TorchDecoder
+from attnviz.draw.files import directory_lock
 from attnviz.draw.labels import visible
-from attnviz.draw.whole_file import directory_lock
 from attnviz.errors import LoadError, UsageError
 from attnviz.learn.train.directory import (
     STATE_FILE,
