@@ -285,8 +285,7 @@ _KEEPS = {
     "pass ≥": 8,
     "memory": 1,
 }
-_WORDS = ("fits", "bound by")
-"""The columns without numbers."""
+_WORDS = ("fits", "bound by")  # the columns without numbers
 
 
 def card_finding(cases: Sequence[Case]) -> str:
@@ -309,8 +308,8 @@ def _of_one(fit: CardFit) -> str:
         by_size = f"; {count(fit.cards)} such cards have the room" if fit.cards else ""
         return f"Does not fit on one {fit.card.name}: {need}{by_size}."
     if fit.decode is not None:
-        each = f" ({_rate(fit.decode.each)} each)" if fit.decode.batch > 1 else ""
-        speed = f"; at most {_rate(fit.decode.tokens_per_second)} tokens/s{each}"
+        single = f" ({_rate(fit.decode.each)} each)" if fit.decode.batch > 1 else ""
+        speed = f"; at most {_rate(fit.decode.tokens_per_second)} tokens/s{single}"
     return f"Fits on {fit.card.name}: {need}{speed}."
 
 
@@ -342,12 +341,14 @@ def card_table(cases: Sequence[Case], options: Sequence[str], every: bool) -> do
     options: the compared options. every: True if all GPUs were asked for; then those that hold the
         model come first, and among the others the largest.
     """
-    names, rows = options or ([""] if len(cases) > 1 else []), []
-    cells = [
-        (case.values or [case.name] * len(names), fit, _cells(fit, cost))
-        for case, cost in _counted(cases)
-        for fit in (_ordered(case.gpus) if every else case.gpus)
-    ]
+    names, rows, cells = options or ([""] if len(cases) > 1 else []), [], []
+    for case, cost in _counted(cases):
+        gpus = case.gpus
+        if every:
+            left = [fit for fit in reversed(gpus) if not fit.fits]
+            gpus = (*(fit for fit in gpus if fit.fits), *left)
+        values = case.values or [case.name] * len(names)
+        cells += [(values, fit, _cells(fit, cost)) for fit in gpus]
     titles = [title for title in _KEEPS if any(own.get(title) for *_, own in cells)]
     columns = [
         *(doc.Column(name, right=bool(options)) for name in names),
@@ -359,10 +360,6 @@ def card_table(cases: Sequence[Case], options: Sequence[str], every: bool) -> do
         tones: dict[int, doc.Tone] = {len(named): "good" if fit.fits else "bad"}
         rows.append(doc.Row([*named, *(own.get(title, "") for title in titles)], tones=tones))
     return doc.Table(columns, rows, lead=len(names) + 1, least=3)
-
-
-def _ordered(gpus: Sequence[CardFit]) -> Sequence[CardFit]:
-    return [fit for fit in gpus if fit.fits] + [fit for fit in reversed(gpus) if not fit.fits]
 
 
 def _cells(fit: CardFit, cost: CostReport | BuiltCount) -> dict[str, str]:

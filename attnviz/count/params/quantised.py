@@ -29,9 +29,7 @@ _IGNORED = (
     "llm_int8_skip_modules",
 )
 _MOST_LAYERS = 500
-_MOST_STEPS = 300_000
-"""About the most steps that matching a name with the patterns of a config may take."""
-
+_MOST_STEPS = 300_000  # about the most steps of matching a name with the patterns of a config
 MatrixKind = Literal["linear", "experts", "router", "embedding", "head"]
 """What a matrix is for: formats quantise some of these kinds and leave others alone."""
 
@@ -149,10 +147,7 @@ class _UnknownError(Exception):
 
 
 class _Modules(NamedTuple):
-    """The names of modules that a config lists; all that is inside these belongs to them.
-
-    plain: names and parts of names, whole between dots. pattern: of all others.
-    """
+    """Modules that a config lists: whole names between dots, and a pattern of all others."""
 
     plain: frozenset[str]
     pattern: re.Pattern[str]
@@ -165,11 +160,8 @@ class _Modules(NamedTuple):
         return plain or self.pattern.match(name) is not None
 
 
-_TEXT_PART = re.compile(r"language_model\\?\.")
-"""What the names in models of texts and images have that those of texts alone lack."""
-
-_Rule = tuple[_Modules, Packing | None]
-"""Which modules, by name, are stored in one way; None if they are not quantised."""
+_TEXT_PART = re.compile(r"language_model\\?\.")  # in names of models of texts and images alone
+_Rule = tuple[_Modules, Packing | None]  # modules, and how they are stored; None: plain
 
 
 class Scheme(NamedTuple):

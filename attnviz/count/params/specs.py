@@ -457,8 +457,7 @@ class ModelSpec(NamedTuple):
     @property
     def main(self) -> StackSpec:
         """Return the stack that represents the model: the last causal one, else the last one."""
-        writing = [stack for stack in self.stacks if stack.causal]
-        return (writing or list(self.stacks))[-1]
+        return ([stack for stack in self.stacks if stack.causal] or list(self.stacks))[-1]
 
     @property
     def common(self) -> LayerGroup:
@@ -541,10 +540,10 @@ def with_kv_heads(spec: ModelSpec, kv_heads: int) -> ModelSpec:
             return value._make(map(walk, value))
         return tuple(map(walk, value)) if isinstance(value, tuple) else value
 
-    found: ModelSpec = walk(spec)
+    model: ModelSpec = walk(spec)
     if not changed:
         raise UsageError(f"{spec.name!r} has no attention with key/value heads of its own")
-    return found
+    return model
 
 
 class PlacedTerm(NamedTuple):
@@ -569,7 +568,6 @@ class PlacedTerm(NamedTuple):
 def _outside(
     parts: Iterable[Part], role: str, stack: StackSpec | None = None
 ) -> Iterator[PlacedTerm]:
-    """Yield the parameters of parts outside the layers."""
     for term in terms_of(parts, role):
         yield PlacedTerm(term, term.role, term.label, stack)
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from attnviz.count.params.head_cost import HeadCost, counted_model, head_cost
+from attnviz.count.params.params import HeadCost, counted_model, head_cost
 from attnviz.draw.signed import Place
 from attnviz.engine.attribution.one_token import OneTokenWrites, one_token_writes
 from attnviz.engine.capture import Choice, attention_kind, capture, written_targets
