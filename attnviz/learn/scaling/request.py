@@ -9,9 +9,7 @@ from attnviz.errors import UsageError
 from attnviz.options import HeadChoice, IndexBase, Options, Truncation, flag, option
 
 _NUMBER = re.compile(r"[0-9]{1,15}")
-_RANDOM = ("--d-k", "--seq", "--samples")
-"""The options of random queries and keys; all others except the seed apply to a model."""
-
+_RANDOM = ("--d-k", "--seq", "--samples")  # options of random vectors; others are of a model
 OF_MODEL = "is for the queries and keys of a model: add --from-model"
 """Why an option of a model is refused if queries and keys are random."""
 

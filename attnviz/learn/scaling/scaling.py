@@ -40,9 +40,7 @@ from attnviz.progress import Advance, shares_of
 from attnviz.records import Tokens
 from attnviz.texts import BUILT_IN_TEXT, Texts
 
-_BLOCK_CELLS = 2**18
-"""Number of score-matrix cells that are measured at once."""
-
+_BLOCK_CELLS = 2**18  # number of score-matrix cells that are measured at once
 _MATRICES_A_BLOCK, _MATRICES_A_HEAD = 8, 10
 """Float64 arrays of the scores' size in memory at once, of a block of samples and of one head."""
 
@@ -101,16 +99,15 @@ def scaling(
 def jacobian_norms(weights: Floats) -> Floats:
     """Return the Frobenius norm ‖diag(p) − p pᵀ‖ of each row p: (..., query), in [0, ½].
 
-    weights: (..., query, key).
-    The Jacobian of the softmax is ∂p_i/∂s_j = p_i(δ_ij − p_j), so the norm's square is
-    Σ_i p_i²(1 − p_i)² + Σ_{i≠j} p_i² p_j². The norm is ½ if two keys share all weight evenly,
-    √(n − 1)/n if n keys do, and 0 if one key has all weight.
+    weights: (..., query, key). The Jacobian of the softmax is ∂p_i/∂s_j = p_i(δ_ij − p_j), so the
+    norm's square is Σ_i p_i²(1 − p_i)² + Σ_{i≠j} p_i² p_j². The norm is ½ if two keys share all
+    weight evenly, √(n − 1)/n if n keys do, and 0 if one key has all weight.
     """
-    place = weights.argmax(-1, keepdims=True)
+    largest = weights.argmax(-1, keepdims=True)
     # The largest weight is summed apart: near one it would absorb all others.
-    top = np.take_along_axis(weights, place, -1)[..., 0]
+    top = np.take_along_axis(weights, largest, -1)[..., 0]
     others = weights.copy()
-    np.put_along_axis(others, place, 0, -1)
+    np.put_along_axis(others, largest, 0, -1)
     rest = np.square(others)
     between = rest.sum(-1)
     pairs = 2 * np.square(top) * between + np.square(between) - np.square(rest).sum(-1)
@@ -256,20 +253,14 @@ def _model_cases(model: Model, tokens: Tokens, request: ScalingRequest) -> tuple
     return tuple(sorted(cases, key=lambda case: (case.layer or 0, case.head or 0)))
 
 
-# Activation functions of feed-forward blocks ----------------------------------------------------
-
-
 _DRAWN: dict[Activation, tuple[str, str]] = {
     "relu": ("ReLU", "max(x, 0)"),
     "gelu": ("GELU", "x·Φ(x)"),
     "silu": ("SiLU", "x·σ(x)"),
 }
-_UPS = (2.0, 1.0, -1.0)
-"""The values of the input that the gate multiplies."""
-
+_UPS = (2.0, 1.0, -1.0)  # the values of the input that the gate multiplies
 _END, _STEPS = 4.0, 160
-_FINE = 1 << 14
-"""The number of cells in which shares of a normal distribution are summed, from −8 to 8."""
+_FINE = 1 << 14  # cells from −8 to 8 in which shares of a normal distribution are summed
 
 
 def activation_curves() -> tuple[ActivationCurve, ...]:

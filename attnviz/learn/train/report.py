@@ -58,8 +58,7 @@ class SequenceMean:
     error: float | None
 
     def __str__(self) -> str:
-        error = "" if self.error is None else f" ± {self.error:.3f}"
-        return f"{self.mean:.3f}{error}"
+        return f"{self.mean:.3f}" + ("" if self.error is None else f" ± {self.error:.3f}")
 
 
 @dataclass(frozen=True)
@@ -119,8 +118,7 @@ class ModelScores:
             },
             "random": {
                 "sequences": self.copies,
-                "copy_tokens": self.copy_tokens,
-                "seed": self.seed,
+                **fields_of(self, ("copy_tokens", "seed")),
                 "first_copy_loss": asdict(self.first_copy),
                 "second_copy_loss": asdict(self.second_copy),
                 **self._heads("random"),
@@ -181,7 +179,6 @@ class TrainReport(Report):
     command = "train"
 
     def data(self) -> dict[str, Any]:
-        """Return the whole report as one JSON object."""
         last, recipe = self.points[-1], self.recipe
         return {
             "schema": "attnviz.train/1",
@@ -198,8 +195,7 @@ class TrainReport(Report):
             "finished": self.finished,
             **fields_of(recipe, ("autocast", "stored", "seed")),
             "steps": last.step,
-            "tokens": last.tokens,
-            "seconds": last.seconds,
+            **fields_of(last, ("tokens", "seconds")),
             **fields_of(self, _MEASURED),
             "valid_tokens": self.valid.tokens,
             **fields_of(self, ("unigram_loss", "learnt")),
