@@ -342,7 +342,7 @@ def _writes(card: HeadCard) -> list[str]:
         return []
     first = card.why.first
     source = first.source(card.key)
-    read = "" if source is None else f", from {placed(first.keys(card.key), source.place)}"
+    read = "" if source is None else f", from {placed(first.keys(card.key), source.key)}"
     return [f"{words[0]} (p = {words[1]}){read}{words[2]}"]
 
 

@@ -46,7 +46,6 @@ class LensReport(Report, Provenance):
     lists = ("layers", "heads")
 
     def data(self) -> dict[str, Any]:
-        """Return the whole report as one JSON object."""
         reading = self.reading
         return {
             "schema": "attnviz.lens/1",
