@@ -87,7 +87,7 @@ def _over_pictures(
     unused = [*given, *(name for name in request.given() if name != "--index-base")]
     if unused:
         raise UsageError(f"{unused[0]} is for texts: leave it out next to --images")
-    from attnviz.inspect.pictures.pictures import pictures
+    from attnviz.inspect.picture.picture import pictures
     from attnviz.models.pictures import picture_files
     from attnviz.models.vision import PictureModel
     from attnviz.models.work import Work

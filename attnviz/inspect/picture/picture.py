@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections import Counter
+from collections.abc import Container, Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -18,16 +19,22 @@ from attnviz.engine.selection import choose_heads
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.heads.heads import heads_report
 from attnviz.inspect.heads.report import HeadsReport, compare_heads
-from attnviz.inspect.picture.report import HeadOnPicture, PictureReport, Query
+from attnviz.inspect.picture.report import (
+    HeadOnPicture,
+    HeadOverPictures,
+    PictureReport,
+    PicturesReport,
+    Query,
+)
 from attnviz.inspect.picture.request import PictureRequest, two_numbers
+from attnviz.measures.bootstrap import intervals
 from attnviz.measures.pictures import LOCAL, SINK_SHARE, PictureSums, outlying, uniform_distance
 from attnviz.models.vision import PictureModel, ReadPicture
 from attnviz.progress import UNWATCHED, Advance, share_read
 from attnviz.records import Floats, Input, Kind
 from attnviz.token_layout import TokenLayout
 
-_MOST_CELLS = 50_000_000
-"""The most weights that a page keeps: those of 12 x 12 heads over 589 tokens."""
+_MOST_CELLS = 50_000_000  # weights that a page keeps: 12 x 12 heads over 589 tokens
 
 
 def picture(
@@ -145,39 +152,32 @@ class _Watch:
         rows = means if self._query is None else self._rows[layer]
         special = [layout.of_kind(kind) for kind in ("cls", "register")]
         patches = layout.of_kind("patch")
-        found = []
+        measured = []
         for head, mean in enumerate(means):
             if self._chosen is not None and head not in self._chosen[layer]:
                 continue
             shares = [float(mean[own].sum()) for own in special]
             peak = int(patches[np.argmax(mean[patches])])
-            near = bool((sums.near[head] < sums.shuffled[:, head]).all())
-            measured = HeadOnPicture(
-                layer,
-                head,
-                row=rows[head],
-                means=mean,
-                distance=float(sums.distance[head]),
-                cls=shares[0] if len(special[0]) else None,
-                register=shares[1] if len(special[1]) else None,
-                peak=peak,
-                label=_label(shares, float(mean[peak]), float(sums.distance[head]) / uniform, near),
+            named = dict(zip(("CLS", "registers", "one patch"), (*shares, mean[peak]), strict=True))
+            largest, label = max(named, key=lambda name: named[name]), ""
+            if named[largest] >= SINK_SHARE:
+                label = f"sink: {largest}"
+            elif (sums.near[head] < sums.shuffled[:, head]).all():  # nearer than all shuffles
+                label = "local" * bool(sums.distance[head] / uniform <= LOCAL)
+            measured.append(
+                HeadOnPicture(
+                    layer,
+                    head,
+                    row=rows[head],
+                    means=mean,
+                    distance=float(sums.distance[head]),
+                    cls=shares[0] if len(special[0]) else None,
+                    register=shares[1] if len(special[1]) else None,
+                    peak=peak,
+                    label=label,
+                )
             )
-            found.append(measured)
-        return found
-
-
-def _label(shares: list[float], peak: float, distance: float, near: bool) -> str:
-    """Return what a head does, or an empty string.
-
-    shares: of the attention of all patches on CLS and on registers. peak: on the patch that gets
-    most. distance: as a share of uniform attention's. near: whether it is nearer than all shuffles.
-    """
-    named = dict(zip(("CLS", "registers", "one patch"), (*shares, peak), strict=True))
-    largest = max(named, key=lambda name: named[name])
-    if named[largest] >= SINK_SHARE:
-        return f"sink: {largest}"
-    return "local" if near and distance <= LOCAL else ""
+        return measured
 
 
 def _windows_note(calls: Mapping[int, Edges], base: int) -> tuple[str, ...]:
@@ -304,3 +304,90 @@ def pooling_weights(head: nn.Module, states: torch.Tensor, read: ReadPicture) ->
             "they are not shown"
         )
     return to_numpy(weights[:, 0]).astype(np.float64)
+
+
+# Over many pictures ---------------------------------------------------------------------------
+
+
+_AGREE = 2 / 3  # the share of the pictures in which a head has its label, at least
+
+
+def pictures(
+    model: PictureModel,
+    paths: Sequence[str],
+    index_base: int = 0,
+    seed: int = 0,
+    advance: Advance = UNWATCHED,
+) -> PicturesReport:
+    """Return what each head does over pictures.
+
+    index_base: of layers and heads in names. seed: of the bootstrap. advance: is called with the
+    share of the pictures that is read.
+
+    Raises LoadError for a file that is no picture, UsageError or UnsupportedError as ``picture``
+    does.
+    """
+    reports = list(on_each(model, paths, index_base, advance))
+    measured = [report.measured for report in reports]
+    ends = intervals(np.array([[head.distance for head in heads] for heads in measured]), seed)
+    heads = [
+        _over(of_head, end) for of_head, end in zip(zip(*measured, strict=True), ends, strict=True)
+    ]
+    return PicturesReport(
+        model=reports[0].model,
+        paths=tuple(paths),
+        heads=tuple(heads),
+        uniform=float(np.mean([report.uniform for report in reports])),
+        token=float(np.mean([1 / len(report.layout) for report in reports])),
+        outlying=sum(bool(report.artefacts) for report in reports),
+        notes=tuple(dict.fromkeys(note for report in reports for note in report.notes)),
+        index_base=index_base,
+        seed=seed,
+    )
+
+
+def on_each(
+    model: PictureModel, paths: Sequence[str], index_base: int = 0, advance: Advance = UNWATCHED
+) -> Iterator[PictureReport]:
+    """Yield what each head does on one picture after the other; see ``pictures``.
+
+    The model keeps those that it had read before, and no others.
+    """
+    request = PictureRequest(index_base=index_base, token="mean")
+    for at, path in enumerate(paths):
+        known = path in model.pictures
+        read = model.read(path)
+        yield picture(model, read, request)
+        if not known:
+            model.forget(read)
+        advance((at + 1) / len(paths))
+
+
+def label_over(seen: Sequence[HeadOnPicture]) -> tuple[str, int]:
+    """Return the commonest label of a head, or an empty one, and on how many pictures it has that.
+
+    seen: the head on each picture. The label is empty below two thirds of them.
+    """
+    label, times = Counter(head.label for head in seen).most_common(1)[0]
+    return label if times >= _AGREE * len(seen) else "", times
+
+
+def _over(seen: Sequence[HeadOnPicture], end: tuple[float, float] | None) -> HeadOverPictures:
+    """Return what a head does over all pictures. seen: on each. end: of the mean distance."""
+    label, times = label_over(seen)
+    return HeadOverPictures(
+        layer=seen[0].layer,
+        head=seen[0].head,
+        label=label,
+        times=times,
+        distance=float(np.mean([head.distance for head in seen])),
+        interval=end,
+        cls=_mean([head.cls for head in seen]),
+        register=_mean([head.register for head in seen]),
+        peak=float(np.mean([head.peak_share for head in seen])),
+    )
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None

@@ -57,13 +57,8 @@ def picture_request(
     unused = [*beside, *(name for name in given.given() if name not in _OF_PICTURES)]
     if unused:
         raise UsageError(f"{unused[0]} is for texts: leave it out next to an image alone")
-    return PictureRequest(
-        layer=given.layer,
-        head=given.head,
-        index_base=given.index_base,
-        token=given.token,
-        at=at,
-    )
+    chosen = {name: getattr(given, name) for name in ("layer", "head", "token", "index_base")}
+    return PictureRequest(**chosen, at=at)
 
 
 def two_numbers(typed: str, option: str) -> tuple[int, int]:

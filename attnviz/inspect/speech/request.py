@@ -61,10 +61,5 @@ def speech_request(
         raise UsageError(f"audio has --kind cross, encoder or decoder: got {given.kind!r}")
     if transcript is not None and kinds[0] == "encoder":
         raise UsageError("the encoder hears no words: leave out --text or --kind encoder")
-    return SpeechRequest(
-        layer=given.layer,
-        head=given.head,
-        index_base=given.index_base,
-        kind=kinds[0],
-        transcript=transcript,
-    )
+    chosen = {name: getattr(given, name) for name in ("layer", "head", "index_base")}
+    return SpeechRequest(**chosen, kind=kinds[0], transcript=transcript)

@@ -20,14 +20,9 @@ from attnviz.models.speech import HeardSound, SpeechModel, loudness
 from attnviz.progress import UNWATCHED, Advance, share_read
 from attnviz.records import Floats, Input, Kind, Tokens
 
-_BINS = 60
-"""The most rows of a map of the encoder: parts of the sound of one length."""
-
-_ORDERS, _SEED = 999, 0
-"""The random orders of the words with which the order of a head's peaks is compared."""
-
-_LEAST_WORDS = 4
-"""The fewest words whose order says anything."""
+_BINS = 60  # the most rows of a map of the encoder: parts of the sound of one length
+_ORDERS, _SEED = 999, 0  # random orders of words with which the order of peaks is compared
+_LEAST_WORDS = 4  # the fewest words whose order says anything
 
 
 def speech(
@@ -143,9 +138,6 @@ class _Watch:
         return self.rows[layer][head], float(self._padding[layer][head].mean())
 
 
-# Order of the words --------------------------------------------------------------------------
-
-
 def _orders(
     model: SpeechModel,
     heard: HeardSound,
@@ -163,7 +155,7 @@ def _orders(
     if len(spans) < _LEAST_WORDS:
         return {}
     order = np.random.default_rng(_SEED).permutation(len(spans))
-    words = [[target.ids[at] for at in spans[place]] for place in order]
+    words = [[target.ids[at] for at in spans[word]] for word in order]
     mixed = model.transcript(heard.starts, words)
     edges = np.cumsum([len(heard.starts) - 1, *map(len, words)]).tolist()
     rows = [range(*pair) for pair in pairwise(edges)]
