@@ -59,8 +59,8 @@ def document(report: PictureReport | PicturesReport) -> doc.Document:
         return _over_pictures(report)
     info, grid = report.model, report.layout.grids[0]
     height, width, _ = report.layout.pictures[0].shape
-    patches = f"{grid.rows} x {grid.columns} patches"
-    seen = f"{width} x {height} pixels, {patches}"
+    patches = f"{grid.rows} × {grid.columns} patches"
+    seen = f"{width} × {height} pixels, {patches}"
     query = f"query {report.query.name}"
     about = [*model_words(info), (seen, False), (query, False)]
     notes = [*info.notes, *report.notes]
@@ -72,16 +72,16 @@ def document(report: PictureReport | PicturesReport) -> doc.Document:
     )
     return doc.Document(
         f"attention heads of {info.name} on {report.name}",
-        f"Attention heads of {info.name} on a picture",
+        f"Attention heads of {info.name} on an image",
         [
-            doc.Group([doc.Facts(about), doc.Quote("picture", report.name, lead=9)]),
+            doc.Group([doc.Facts(about), doc.Quote("image", report.name, lead=7)]),
             *[doc.Group(list(map(doc.Note, notes)))] * bool(notes),
             doc.Group([_clearest(report, None)]),
             _glance(report),
             *[doc.Group([every])] * (len(report.asking) > 1),
             doc.Group([_table(report)]),
         ],
-        doc.Explanation("images", f"measured on this picture alone, {patches}."),
+        doc.Explanation("images", f"measured on this image alone, {patches}."),
         doc.next_steps(
             ["--token ROW,COLUMN", "--at X,Y", "--head L2H5", "--explain"], tone="faint"
         ),
@@ -132,7 +132,7 @@ def _page(report: PictureReport, maps: HeadsReport) -> Page:
 def _finding(report: PictureReport) -> str:
     """Return where the query looks; if it looks everywhere alike, what else the heads do."""
     if any(not np.isfinite(head.row).all() for head in report.heads):
-        return "The attention weights are not numbers (NaN): nothing can be said of this picture."
+        return "The attention weights are not numbers (NaN): nothing can be said of this image."
     for sentence in filter(None, [_region(report), *_sayings(report)]):
         return sentence
     who = _who(report)
@@ -280,8 +280,8 @@ def _clearest(report: PictureReport, most: int | None) -> doc.Pictures:
     """Return the picture and the clearest maps: ``most`` in all, or six; all that are chosen."""
     pixels = report.layout.pictures[0]
     height, width, _ = pixels.shape
-    size = f"{report.name}, {width} x {height} pixels."
-    alone = doc.Picture(pixels, words=[("picture", True)], alternative=size)
+    size = f"{report.name}, {width} × {height} pixels."
+    alone = doc.Picture(pixels, words=[("image", True)], alternative=size)
     mean = _mean_of_last(report)
     heads = [seen for seen in _ranked(report) if seen.name != mean.name]
     shown = [alone, _drawn(report, mean), *[_drawn(report, seen) for seen in heads]]
@@ -376,9 +376,9 @@ _FEW = 5  # the number of pictures below which labels are called those of these 
 def _over_pictures(report: PicturesReport) -> doc.Document:
     """Return the document: a cell for each head, and a table of their scores."""
     info = report.model
-    size = counted(len(report.paths), "picture")
+    size = counted(len(report.paths), "image")
     about = doc.Facts([*model_words(info), (size, False), (f"seed {report.seed}", False)])
-    first = doc.Quote("pictures", f"the first: {report.paths[0]}", lead=10)
+    first = doc.Quote("images", f"the first: {report.paths[0]}", lead=8)
     notes = [doc.Note(note) for note in (*info.notes, *report.notes)]
     grid = distance_grid(
         {(head.layer, head.head): (head.distance, head.label) for head in report.heads},
@@ -389,8 +389,8 @@ def _over_pictures(report: PicturesReport) -> doc.Document:
     hidden = max(len(table.rows) - tall, 0)
     short = table._replace(rows=table.rows[:tall], hidden=hidden, least=3)
     return doc.Document(
-        f"heads of {info.name} over pictures",
-        f"Attention heads of {info.name} over pictures",
+        f"heads of {info.name} over images",
+        f"Attention heads of {info.name} over images",
         [
             doc.Group([about, first]),
             *([doc.Group(notes)] if notes else []),
@@ -411,7 +411,7 @@ def _over_pictures(report: PicturesReport) -> doc.Document:
 
 def _finding_over(report: PicturesReport) -> str:
     labels = Counter(head.label for head in report.heads if head.label)
-    total, size = len(report.heads), counted(len(report.paths), "picture")
+    total, size = len(report.heads), counted(len(report.paths), "image")
     few = "" if len(report.paths) >= _FEW else f" {size} are few: give {_FEW} or more."
     if not labels:
         return f"No head has a label in two thirds of {size}; uniform attention is at " + (
@@ -442,7 +442,7 @@ def _table_over(report: PicturesReport) -> doc.Table:
     columns: list[doc.ColumnOf[HeadOverPictures]] = [
         doc.ColumnOf("head", report.head_name, right=False),
         doc.ColumnOf("label", lambda head: head.label, right=False),
-        doc.ColumnOf("pictures", seen, keep=5),
+        doc.ColumnOf("images", seen, keep=5),
         doc.ColumnOf("distance", lambda head: f"{head.distance:.2f}"),
         doc.ColumnOf("95% interval", ends, keep=4),
     ]
@@ -451,6 +451,6 @@ def _table_over(report: PicturesReport) -> doc.Table:
     if report.heads[0].register is not None:
         columns.append(doc.ColumnOf("registers", lambda head: optional(head.register), keep=6))
     columns.append(doc.ColumnOf("patch with most", lambda head: share(head.peak), keep=7))
-    title = [("Scores", True), (f"mean over pictures; uniform: {report.token:.1%} a token", False)]
+    title = [("Scores", True), (f"mean over images; uniform: {report.token:.1%} a token", False)]
     order = sorted(report.heads, key=lambda head: (not head.label, head.distance))
     return doc.table(order, *columns, title=title)
