@@ -226,7 +226,8 @@ def model_table(cases: Sequence[Case]) -> doc.Table:
         return ("yes" if _fits(pair[0]) else "no") if pair[0].fit else ""
 
     layers = size(lambda spec: sum(stack.depth for stack in spec.stacks))
-    columns: list[doc.ColumnOf[_Pair]] = [
+    return doc.table(
+        pairs,
         doc.ColumnOf("", lambda pair: pair[0].name, right=False),
         doc.ColumnOf("layers", layers, keep=5),
         doc.ColumnOf("heads", size(lambda spec: spec.attention.heads), keep=4),
@@ -236,12 +237,10 @@ def model_table(cases: Sequence[Case]) -> doc.Table:
         doc.ColumnOf("cache/token", kept, keep=7),
         doc.ColumnOf("FLOPs/token", speed, keep=3),
         doc.ColumnOf("fits", fits),
-    ]
-
-    def row(pair: _Pair) -> dict[str, Any]:
-        return {"bar": (pair[1].total, most)}
-
-    return doc.table(pairs, *columns, row=row, least=3, bars="size")
+        row=lambda pair: {"bar": (pair[1].total, most)},
+        least=3,
+        bars="size",
+    )
 
 
 def _fits(case: Case) -> bool:

@@ -91,7 +91,7 @@ class ParamsReport(Report):
             if (counts := case.counts) is None:
                 yield (*case.values, case.name, "refused", "", case.refusal, "", None, "")
             else:
-                for line in (*_lines(counts), *_memory_lines(case, counts)):
+                for line in _lines(case, counts):
                     yield (*case.values, case.name, *line)
 
 
@@ -282,24 +282,22 @@ def _card(fit: CardFit) -> dict[str, Any]:
 _Line = tuple[str, str, str, str, float | None, str]  # section, stack, item, detail, value, unit
 
 
-def _lines(cost: CostReport | BuiltCount) -> Iterator[_Line]:
+def _lines(case: Case, cost: CostReport | BuiltCount) -> Iterator[_Line]:
     section = unit = "parameters"
     if isinstance(cost, BuiltCount):
         for name, number in (*cost.made.parts, ("total", cost.total)):
             yield section, "", name, "sum" if name == "total" else "", number, unit
-        return
-    for line in part_lines(cost.spec):
-        yield section, line.stack, line.label, ("detail" if line.detail else ""), line.number, unit
-    yield section, "", "total", "sum", cost.total, unit
-    yield section, "", "active", "sum", cost.spec.active, unit
-    for term in cost.spec.buffers:
-        yield "buffers", "", term.label, "", term.number, "numbers"
-    for name in ("attention_projections", "attention_scores", "ffn", "head", "other", "total"):
-        yield "flops", "", name, "", getattr(cost.flops, name), "operations"
-    yield "attention_maps", "", "all maps", "", cost.maps.bytes, "bytes"
-
-
-def _memory_lines(case: Case, cost: CostReport | BuiltCount) -> Iterator[_Line]:
+    else:
+        for line in part_lines(cost.spec):
+            detail = "detail" * line.detail
+            yield section, line.stack, line.label, detail, line.number, unit
+        yield section, "", "total", "sum", cost.total, unit
+        yield section, "", "active", "sum", cost.spec.active, unit
+        for term in cost.spec.buffers:
+            yield "buffers", "", term.label, "", term.number, "numbers"
+        for name in ("attention_projections", "attention_scores", "ffn", "head", "other", "total"):
+            yield "flops", "", name, "", getattr(cost.flops, name), "operations"
+        yield "attention_maps", "", "all maps", "", cost.maps.bytes, "bytes"
     kind, cache = cost.storage.scheme if cost.storage else cost.dtype, cost.cache
     yield "weights", "", kind, "", cost.weight_bytes, "bytes"
     if cache is not None:

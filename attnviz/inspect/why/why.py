@@ -258,23 +258,25 @@ def input_effects(
             "could stand in a word's place"
         )
     attributor = backend_of(model).open_attributor(given)
-    read = _Reader(attributor, attribution, len(given.text))
-    (own,) = read.values([given])
+    (own,), count = _values(attributor, attribution, [given])
     text = given.text
+    size = max(min(_TOKENS // len(text), _LOGITS // count), 1)
     plain = np.isin(text.ids, model.vocabulary().plain)
     tried = np.flatnonzero(plain & ~np.array(text.special)).tolist()
     rows = [given.masked(at, other) for at in tried for other in others]
     values = np.empty(len(rows))
-    for part in read.parts(len(rows)):
-        values[part] = read.values(rows[part])
-        advance((part.stop or 0) / len(rows))
+    for start in range(0, len(rows), size):
+        some = rows[start : start + size]
+        values[start : start + size], _ = _values(attributor, attribution, some)
+        advance((start + len(some)) / len(rows))
     drawn = own - values.reshape(len(tried), len(others))
     replaced, errors, hidden = (np.full(len(text), np.nan) for _ in range(3))
     replaced[tried] = drawn.mean(1)
     errors[tried] = drawn.std(1, ddof=1) / np.sqrt(len(others))
-    for part in read.parts(len(text)):
-        some = range(len(text))[part]
-        hidden[part] = own - read.values([given] * len(some), some)
+    for start in range(0, len(text), size):
+        tokens = range(start, min(start + size, len(text)))
+        left, _ = _values(attributor, attribution, [given] * len(tokens), tokens)
+        hidden[start : tokens.stop] = own - left
     return InputEffects(
         quantity="log_probability" if attribution.foil is None else "logit_difference",
         own=float(own),
@@ -285,36 +287,24 @@ def input_effects(
     )
 
 
-class _Reader:
-    """Runs texts of one length, and returns the quantity that is explained of each."""
+def _values(
+    attributor: Attributor, asked: Attribution, texts: Sequence[Input], hidden: Sequence[int] = ()
+) -> tuple[NDArray[np.floating], int]:
+    """Return ln p(answer), or logit(answer) − logit(foil), (text,), and the number of logits.
 
-    def __init__(self, attributor: Attributor, attribution: Attribution, tokens: int) -> None:
-        self._attributor = attributor
-        self._attribution = attribution
-        self._tokens = tokens
-        self._rows = 1
-
-    def values(self, texts: Sequence[Input], hidden: Sequence[int] = ()) -> NDArray[np.floating]:
-        """Return ln p(answer), or logit(answer) − logit(foil), of each text: (text,).
-
-        hidden: see ``Attributor.logits_of_texts``.
-        """
-        asked = self._attribution
-        logits = self._attributor.logits_of_texts(texts, asked.position, hidden)
-        self._rows = max(min(_TOKENS // self._tokens, _LOGITS // logits.shape[1]), 1)
-        own = logits[:, asked.answer]
-        if asked.foil is not None:
-            own = own - logits[:, asked.foil]
-        elif asked.span is None and not asked.several:
-            on_host = isinstance(logits, np.ndarray)
-            own = log_softmax(logits)[:, asked.answer] if on_host else own - logits.logsumexp(-1)
-        values: NDArray[np.float64] = to_numpy(own).astype(np.float64, copy=False)
-        return -np.logaddexp(0, -values) if asked.several and asked.foil is None else values
-
-    def parts(self, texts: int) -> Iterator[slice]:
-        """Yield slices of ``texts`` texts; the texts of one slice run together."""
-        for start in range(0, texts, self._rows):
-            yield slice(start, min(start + self._rows, texts))
+    texts: of one length, which run together. hidden: see ``Attributor.logits_of_texts``.
+    """
+    logits = attributor.logits_of_texts(texts, asked.position, hidden)
+    own = logits[:, asked.answer]
+    if asked.foil is not None:
+        own = own - logits[:, asked.foil]
+    elif asked.span is None and not asked.several:
+        on_host = isinstance(logits, np.ndarray)
+        own = log_softmax(logits)[:, asked.answer] if on_host else own - logits.logsumexp(-1)
+    values: NDArray[np.float64] = to_numpy(own).astype(np.float64, copy=False)
+    if asked.several and asked.foil is None:
+        values = -np.logaddexp(0, -values)
+    return values, logits.shape[1]
 
 
 def _integrated(model: Model, given: Input, asked: Attribution) -> InputEffects:
