@@ -59,15 +59,12 @@ class Gpu(NamedTuple):
 
 def all_cards() -> tuple[Gpu, ...]:
     """Return every known GPU, by ascending memory; GPUs of equal memory by ascending speed."""
-    tables = [
-        read_toml(path, "a table of cards")
-        for path in (configs_directory() / "gpus").glob("*.toml")
-    ]
-    cards = [
-        Gpu(vendor=table["vendor"], **{**card, "aliases": tuple(card["aliases"])})
-        for table in tables
-        for card in table["card"]
-    ]
+    cards = []
+    for path in (configs_directory() / "gpus").glob("*.toml"):
+        table = read_toml(path, "a table of cards")
+        for card in table["card"]:
+            aliases = tuple(card.pop("aliases"))
+            cards.append(Gpu(vendor=table["vendor"], aliases=aliases, **card))
     return tuple(sorted(cards, key=lambda card: (card.memory, card.bandwidth, card.name)))
 
 

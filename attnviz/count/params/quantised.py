@@ -360,11 +360,9 @@ def _listed(value: Any) -> list[str]:
 
 
 def _names(listed: Iterable[str]) -> _Modules:
-    """Return the modules that a list names.
+    """Return the modules of a list of names, ends of names, globs, and regexes after ``re:``.
 
-    Entries are names, ends of names, globs, or, after ``re:``, regexes of the start of a name.
-    Raises _UnknownError if matching could take long.
-    """
+    Raises _UnknownError if matching could take long."""
     plain, runs, regexes, steps = set[str](), [r"(?!)"], [r"(?!)"], 0
     for text in (_TEXT_PART.sub("", entry) for entry in listed):
         regex = text.removeprefix("re:")

@@ -80,13 +80,7 @@ def _made(
     sentences: Sequence[str] = (),
     several: bool = False,
 ) -> doc.Document:
-    """Return a document.
-
-    title: a name, and remarks after it. notes: sources and cautions. tables: the counts. sentences:
-        what the numbers mean. heading: the words of the first line.
-    finding: the answer in a sentence. first: returns the first screen for a terminal's size.
-    counted: how, for newcomers. several: whether it is about several models.
-    """
+    """Return a document of these parts. several: whether it is about several models."""
     name, *words = title
     asked = f"hat {name} cost{'s' * (not several)}"
     facts = doc.Facts([(name, True), *((word, False) for word in words)])

@@ -93,7 +93,7 @@ def _part_row(line: PartLine, whole: int, formulas: bool, alone: bool) -> doc.Ro
     several = not line.terms or (len(line.terms) > 1 and not biased)
     one_layer = "differs" if line.one_layer is None else count(line.one_layer)
     cells = (
-        LM_HEAD if line.label == "head" else _for_people(line.label),
+        LM_HEAD if line.label == "head" else line.label.replace("feed-forward", "MLP"),
         "" if inner or several else " × ".join(map(str, line.terms[0].factors)),
         "" if line.per_head is None else count(line.per_head),
         one_layer if line.layers else "",
@@ -110,17 +110,12 @@ def _part_row(line: PartLine, whole: int, formulas: bool, alone: bool) -> doc.Ro
     )
 
 
-def _for_people(label: str) -> str:
-    """Return the label of a part for people, who say MLP for JSON's feed-forward."""
-    return label.replace("feed-forward", "MLP")
-
-
 def _below(line: PartLine) -> list[str]:
     """Return strings with a line's arithmetic: of each term, of their sum, and over all layers."""
     several, once = len(line.terms) > 1, line.one_layer if line.layers else line.number
     texts = []
     for term in line.terms:
-        label = f"{_for_people(term.label)}: " if several else ""
+        label = f"{term.label.replace('feed-forward', 'MLP')}: " if several else ""
         texts.append(label + (f"{term.symbols} = " if term.symbols else "") + term.formula)
     if once is not None and several:
         texts.append(f"{' + '.join(count(term.number) for term in line.terms)} = {count(once)}")

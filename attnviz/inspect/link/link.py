@@ -154,11 +154,7 @@ def _asked(
     labels: Mapping[tuple[int, int], HeadLabel],
     chosen: LinkChoice | None,
 ) -> AskedLink:
-    """Return the link that a prompt asks about, with the defaults for what it leaves out.
-
-    record: the attention over the prompt. head: (layer, head), None to choose it. labels: of heads
-        that are known to do something. chosen: the link to take, if there is one.
-    """
+    """Return the link that a prompt asks about: ``chosen``, or what is named, with defaults."""
     keys = record.keys
     weights = {
         (layer.layer, number): matrix
@@ -227,11 +223,7 @@ def _strongest(
 def _controls(
     vocabulary: Vocabulary, given: Input, asked: AskedLink, wanted: int, seed: tuple[int, int]
 ) -> list[Input]:
-    """Return control prompts: other words in all places but those of the link.
-
-    The first token, added tokens, and the key that is compared with stay too. wanted: how many.
-    seed: of the draws.
-    """
+    """Return prompts with other words, except at the link, ``than``, the first and added tokens."""
     if not wanted:
         return []
     tokens = given.queries(asked.head[0])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -62,7 +63,10 @@ def picture(
     given, calls = Input(read.tokens), dict[int, Edges]()
     if model.joins_calls:
         calls |= joined_calls(model, read.tokens)
-    watch = _Watch(layout, query.token, chosen, advance, info.layers, calls)
+    every = range(info.layers) if chosen is None else sorted(chosen)
+    watch = _Watch(
+        layout, query.token, chosen, lambda layer: advance(share_read(layer, every)), calls
+    )
     if calls:
         observe_joined(model, read.tokens, watch)
     else:
@@ -109,52 +113,47 @@ def _whole_maps(
     )
 
 
+@dataclass
 class _Watch:
     """An observer that adds up the rows of each layer's attention, and keeps those of a query."""
 
+    layout: TokenLayout
+    query: int | None
+    chosen: Mapping[int, Container[int]] | None
+    advance: Callable[[int], None]
+    calls: Mapping[int, Edges]
+    layers: dict[int, PictureSums] = field(default_factory=dict)
+    rows: dict[int, Floats] = field(default_factory=dict)
+
     norms = False
 
-    def __init__(
-        self,
-        layout: TokenLayout,
-        query: int | None,
-        chosen: Mapping[int, Container[int]] | None,
-        advance: Advance,
-        layers: int,
-        calls: Mapping[int, Edges],
-    ) -> None:
-        self._layout, self._query, self._chosen, self._calls = layout, query, chosen, calls
-        self._advance, self._wanted = advance, range(layers) if chosen is None else sorted(chosen)
-        self.layers: dict[int, PictureSums] = {}
-        self._rows: dict[int, Floats] = {}
-
     def wants(self, kind: Kind, layer: int) -> bool:
-        return kind == "self" and (self._chosen is None or layer in self._chosen)
+        return kind == "self" and (self.chosen is None or layer in self.chosen)
 
     def observe(
         self, text: int, kind: Kind, layer: int, start: int, weights: Floats, beside: BlockFacts
     ) -> None:
         if layer not in self.layers:
-            windows = self._calls.get(layer, ())
-            self.layers[layer] = PictureSums(self._layout, len(weights), windows=windows)
+            windows = self.calls.get(layer, ())
+            self.layers[layer] = PictureSums(self.layout, len(weights), windows=windows)
         self.layers[layer].add(start, weights)
         stop = start + weights.shape[1]
-        if self._query is not None and start <= self._query < stop:
-            row = self._rows[layer] = np.zeros((len(weights), len(self._layout)))
-            row[:, : weights.shape[-1]] = weights[:, self._query - start]
-        if stop == len(self._layout):
-            self._advance(share_read(layer, self._wanted))
+        if self.query is not None and start <= self.query < stop:
+            row = self.rows[layer] = np.zeros((len(weights), len(self.layout)))
+            row[:, : weights.shape[-1]] = weights[:, self.query - start]
+        if stop == len(self.layout):
+            self.advance(layer)
 
     def heads(self, layer: int) -> list[HeadOnPicture]:
         """Return what was measured of the chosen heads of a layer."""
-        sums, layout = self.layers[layer], self._layout
-        means, uniform = sums.means, uniform_distance(layout, self._calls.get(layer, ()))
-        rows = means if self._query is None else self._rows[layer]
+        sums, layout = self.layers[layer], self.layout
+        means, uniform = sums.means, uniform_distance(layout, self.calls.get(layer, ()))
+        rows = means if self.query is None else self.rows[layer]
         special = [layout.of_kind(kind) for kind in ("cls", "register")]
         patches = layout.of_kind("patch")
         measured = []
         for head, mean in enumerate(means):
-            if self._chosen is not None and head not in self._chosen[layer]:
+            if self.chosen is not None and head not in self.chosen[layer]:
                 continue
             shares = [float(mean[own].sum()) for own in special]
             peak = int(patches[np.argmax(mean[patches])])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -160,6 +160,7 @@ def _located(heads: Sequence[HeadOnWords], layout: TokenLayout, grid: int) -> li
     ]
 
 
+@dataclass
 class _Rows:
     """A reader that keeps each layer's rows of one token, and the shares of others on pictures.
 
@@ -167,42 +168,42 @@ class _Rows:
     is large in the states that enter a layer.
     """
 
-    norms = False
+    query: int
+    others: Sequence[int]
+    images: Any
+    tokens: int
+    done: Any
+    rows: dict[int, Floats] = field(default_factory=dict)
+    words: dict[int, list[float]] = field(default_factory=dict)
+    states: dict[int, Activations] = field(default_factory=dict)
 
-    def __init__(
-        self, query: int, others: Sequence[int], images: Any, tokens: int, done: Any
-    ) -> None:
-        self._query, self._others, self._images = query, others, images
-        self._tokens, self._done = tokens, done
-        self.rows: dict[int, Floats] = {}
-        self.words: dict[int, list[float]] = {}
-        self.states: dict[int, Activations] = {}
+    norms = False
 
     def wants(self, kind: Kind, layer: int) -> bool:
         return kind == "self"
 
     def sums(self, text: int, kind: Kind, layer: int, reduced: ReducedLayer) -> None:
-        for at in {self._query, *self._others}:
+        for at in {self.query, *self.others}:
             self._take(layer, at, to_numpy(reduced.rows(at, at + 1))[:, 0])
-        self._done(layer)
+        self.done(layer)
 
     def observe(
         self, text: int, kind: Kind, layer: int, start: int, weights: Floats, beside: BlockFacts
     ) -> None:
         stop = start + weights.shape[1]
-        for at in {self._query, *self._others}:
+        for at in {self.query, *self.others}:
             if start <= at < stop:
                 self._take(layer, at, weights[:, at - start])
-        if stop == self._tokens:
-            self._done(layer)
+        if stop == self.tokens:
+            self.done(layer)
 
     def _take(self, layer: int, at: int, seen: Floats) -> None:
-        row = np.zeros((len(seen), self._tokens))
+        row = np.zeros((len(seen), self.tokens))
         row[:, : seen.shape[1]] = seen
-        if at == self._query:
+        if at == self.query:
             self.rows[layer] = row
-        if at in self._others:
-            self.words.setdefault(at, []).extend(row[:, self._images].sum(1).tolist())
+        if at in self.others:
+            self.words.setdefault(at, []).extend(row[:, self.images].sum(1).tolist())
 
 
 def _read(

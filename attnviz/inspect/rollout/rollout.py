@@ -10,7 +10,7 @@ and keys of each layer are kept for it, and no matrix of the text.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -126,7 +126,7 @@ def _follow_all(probing: Probing, given: Input) -> _Followed:
         _MATRICES * 8 * length**2,
         "shorten the text, or add --truncate",
     )
-    whole = _WholeRollout(probing.kind, length)
+    whole = _WholeRollout(probing.kind, np.zeros((length, length)))
     probing.run(whole, [given])
     if whole.matrix is None:
         raise _no_layer()
@@ -144,33 +144,33 @@ def rollout_after(mean: Floats, before: Matrix | None) -> Matrix:
     return mixed if before is None else mixed @ before
 
 
+@dataclass
 class _WholeRollout:
     """An observer that computes the rollout layer by layer, from each layer's mean weights."""
 
+    kind: Kind
+    raw: Matrix
+    matrix: Matrix | None = None
+    layers: int = 0
+    seen: int = 0
+
     norms = False
 
-    def __init__(self, kind: Kind, tokens: int) -> None:
-        self._kind = kind
-        self.matrix: Matrix | None = None
-        self._seen = 0
-        self.raw: Matrix = np.zeros((tokens, tokens))
-        self.layers = 0
-
     def wants(self, kind: Kind, layer: int) -> bool:
-        return kind == self._kind
+        return kind == self.kind
 
     def observe(
         self, text: int, kind: Kind, layer: int, start: int, weights: Floats, beside: BlockFacts
     ) -> None:
         rows, keys = weights.shape[1:]
-        if self._seen == 0:
+        if self.seen == 0:
             self.raw[:] = 0
         self.raw[start : start + rows, :keys] = weights.mean(0, dtype=np.float64)
-        self._seen += rows
-        if self._seen == len(self.raw):
+        self.seen += rows
+        if self.seen == len(self.raw):
             self.matrix = rollout_after(self.raw, self.matrix)
             self.layers += 1
-            self._seen = 0
+            self.seen = 0
 
 
 def _not_followed(layers: Sequence[int], types: Sequence[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
@@ -96,46 +97,42 @@ def word_rows(target: Tokens, starts: int) -> list[range]:
     return words
 
 
+@dataclass
 class _Watch:
     """An observer that keeps the mean of the rows of each word, on the frames that are heard."""
 
+    kind: Kind
+    spans: Sequence[range]
+    heard: int
+    chosen: Mapping[int, Container[int]] | None
+    advance: Callable[[int], None]
+    rows: dict[int, NDArray[np.float32]] = field(default_factory=dict)
+    padding: dict[int, NDArray[np.float64]] = field(default_factory=dict)
+
     norms = False
 
-    def __init__(
-        self,
-        kind: Kind,
-        rows: Sequence[range],
-        heard: int,
-        chosen: Mapping[int, Container[int]] | None,
-        advance: Callable[[int], None],
-    ) -> None:
-        self._kind, self._spans, self._heard, self._chosen = kind, rows, heard, chosen
-        self._advance = advance
-        self.rows: dict[int, NDArray[np.float32]] = {}
-        self._padding: dict[int, NDArray[np.float64]] = {}
-
     def wants(self, kind: Kind, layer: int) -> bool:
-        return kind == self._kind and (self._chosen is None or layer in self._chosen)
+        return kind == self.kind and (self.chosen is None or layer in self.chosen)
 
     def observe(
         self, text: int, kind: Kind, layer: int, start: int, weights: Floats, beside: BlockFacts
     ) -> None:
         heads, count, _ = weights.shape
         if layer not in self.rows:
-            self.rows[layer] = np.zeros((heads, len(self._spans), self._heard), np.float32)
-            self._padding[layer] = np.zeros((heads, len(self._spans)))
-        for at, span in enumerate(self._spans):
+            self.rows[layer] = np.zeros((heads, len(self.spans), self.heard), np.float32)
+            self.padding[layer] = np.zeros((heads, len(self.spans)))
+        for at, span in enumerate(self.spans):
             first, last = max(span.start - start, 0), min(span.stop - start, count)
             if first < last:
                 part = weights[:, first:last].sum(axis=1, dtype=np.float64) / len(span)
-                self.rows[layer][:, at] += part[:, : self._heard]
-                self._padding[layer][:, at] += part[:, self._heard :].sum(-1)
-        if start + count >= self._spans[-1].stop:
-            self._advance(layer)
+                self.rows[layer][:, at] += part[:, : self.heard]
+                self.padding[layer][:, at] += part[:, self.heard :].sum(-1)
+        if start + count >= self.spans[-1].stop:
+            self.advance(layer)
 
     def of(self, layer: int, head: int) -> tuple[Floats, float]:
         """Return the map (row, frame) of a head, and its share of weight on padding."""
-        return self.rows[layer][head], float(self._padding[layer][head].mean())
+        return self.rows[layer][head], float(self.padding[layer][head].mean())
 
 
 def _orders(

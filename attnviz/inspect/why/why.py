@@ -140,11 +140,7 @@ def _explained(
     prompt: StudiedPrompt[WhyRequest],
     maps: Collection[HeadKey] = (),
 ) -> ExplainedPrompt:
-    """Return the prompt's logit as a sum of parts.
-
-    maps: the heads whose contribution maps (query, key) are included. Raises an error if parameters
-    that are not finite have changed the logit.
-    """
+    """Return a prompt's logit as a sum of parts; ``maps``: the heads with maps (query, key)."""
     question, given = prompt.question, prompt.given
     with prompt.naming():
         asked = answer_and_foil(model, question.answer, question.foil, attributor.labels)
@@ -179,12 +175,7 @@ def _explained(
 def _controls(
     model: Model, plain: ExplainedPrompt, wanted: int, seed: tuple[int, int]
 ) -> Iterator[Input]:
-    """Yield control prompts: copies with another token in place of the answer.
-
-    The answer's earlier occurrences in the prompt are replaced. plain: the explained prompt.
-    wanted: how many copies. seed: of the draws. Yields none if the prompt does not contain the
-    answer, or if the parts do not sum to the logit.
-    """
+    """Yield control prompts, in which another token replaces the answer where it stands earlier."""
     given, attribution = plain.given, plain.attribution
     if not (attribution.tallies and wanted) or attribution.labels:
         return

@@ -211,10 +211,7 @@ def _table(report: ScalingReport) -> doc.Table:
 
 
 def _top(case: ScalingCase) -> float:
-    """Return the share of weights that has the full bar in a case's histograms.
-
-    The first bin is left out: it has no lower end, and without the scale it would dwarf all others.
-    """
+    """Return the share with a full bar; the first bin, which has no lower end, is left out."""
     return max([share for side in case.sides.values() for share in side.shares()[1:]]) or 1.0
 
 
