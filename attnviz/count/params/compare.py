@@ -226,8 +226,7 @@ def model_table(cases: Sequence[Case]) -> doc.Table:
         return ("yes" if _fits(pair[0]) else "no") if pair[0].fit else ""
 
     layers = size(lambda spec: sum(stack.depth for stack in spec.stacks))
-    return doc.table(
-        pairs,
+    columns: list[doc.ColumnOf[_Pair]] = [
         doc.ColumnOf("", lambda pair: pair[0].name, right=False),
         doc.ColumnOf("layers", layers, keep=5),
         doc.ColumnOf("heads", size(lambda spec: spec.attention.heads), keep=4),
@@ -237,9 +236,9 @@ def model_table(cases: Sequence[Case]) -> doc.Table:
         doc.ColumnOf("cache/token", kept, keep=7),
         doc.ColumnOf("FLOPs/token", speed, keep=3),
         doc.ColumnOf("fits", fits),
-        row=lambda pair: {"bar": (pair[1].total, most)},
-        least=3,
-        bars="size",
+    ]
+    return doc.table(
+        pairs, *columns, row=lambda pair: {"bar": (pair[1].total, most)}, least=3, bars="size"
     )
 
 

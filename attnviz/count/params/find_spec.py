@@ -32,7 +32,7 @@ from attnviz.models.resolve import is_gguf, no_model, resolve
 from attnviz.models.shapes import ABOUT_SCHEME, Shape, find_shape, nearest, shape_names
 from attnviz.reading import PACKAGED, damaged, fits, read_toml
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # few models are quantised
     from attnviz.count.params.quantised import Storage
 
 _BUNDLED = PACKAGED / "tiny"

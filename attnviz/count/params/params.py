@@ -35,10 +35,10 @@ from attnviz.count.params.specs import AttentionSpec, ModelSpec, with_kv_heads
 from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.models.shapes import nearest
 from attnviz.options import read_size
-from attnviz.records import Kind
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a shape given by options needs no names
     from attnviz.count.params.find_spec import FoundSpec
+    from attnviz.records import Kind
 
 _NARROW = ("int8", "int4")
 _USUAL = "bfloat16"

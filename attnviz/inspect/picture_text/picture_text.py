@@ -42,10 +42,7 @@ GENERAL = "Write a general description of the image."
 """The control of relative attention, as in Zhang et al. 2025 (arXiv 2502.17422)."""
 
 _LOCATING = 3  # the most localisation heads: three suffice to find what an expression refers to
-_SHUFFLES = 19
-"""A head whose map is in fewer parts than in all of so many random orders is so by chance in one
-case of twenty."""
-
+_SHUFFLES = 19  # fewer parts than all of so many random orders: by chance once in twenty
 _WORDS = 64  # the most tokens of the text whose share on the pictures is told: the last ones
 
 

@@ -19,10 +19,7 @@ if TYPE_CHECKING:
     from attnviz.draw.files import Writer
 
 
-_DRAWS = 19
-"""Sinks get more than random tokens of the pictures in all of so many draws in one case of
-twenty."""
-
+_DRAWS = 19  # more than all of so many random draws: by chance once in twenty
 _SHARES = ("picture", "sinks", "entropy", "chance", "bottom", "locates")
 
 

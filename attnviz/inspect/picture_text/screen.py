@@ -12,7 +12,7 @@ from attnviz.draw.labels import token_label
 from attnviz.draw.numbers import counted
 from attnviz.draw.provenance import model_words, named, share
 from attnviz.inspect.picture.on_picture import SCALE, largest_region, on_picture
-from attnviz.inspect.picture_text.report import PictureTextReport
+from attnviz.inspect.picture_text.report import HeadOnWords, PictureTextReport
 from attnviz.measures.pictures import contour
 from attnviz.records import Floats
 
@@ -202,8 +202,7 @@ def _grid(report: PictureTextReport, *, halved: bool = False) -> doc.HeadGrid:
 def _table(report: PictureTextReport) -> doc.Table:
     ranked = sorted(report.heads, key=lambda head: (not head.locates, -head.picture))
     more = len(ranked) - _LISTED
-    return doc.table(
-        ranked[:_LISTED],
+    columns: list[doc.ColumnOf[HeadOnWords]] = [
         doc.ColumnOf("head", report.head_name, right=False),
         doc.ColumnOf("image", lambda head: share(head.picture)),
         doc.ColumnOf("sinks", lambda head: share(head.sinks)),
@@ -214,6 +213,10 @@ def _table(report: PictureTextReport) -> doc.Table:
         ),
         doc.ColumnOf("bottom", lambda head: share(head.bottom)),
         doc.ColumnOf("label", lambda head: "locates" if head.locates else "", right=False),
+    ]
+    return doc.table(
+        ranked[:_LISTED],
+        *columns,
         title=[("Scores", True), (f"shares of the row of {_word(report)}; entropy in nats", False)],
         more=f"{more:,} more in --json and --save" if more > 0 else "",
     )

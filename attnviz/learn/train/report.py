@@ -143,9 +143,7 @@ class ModelScores:
 
 
 _MEASURED = ("tokens_per_second", "shares", "valid_loss", "valid_perplexity", "valid_bits_per_byte")
-_LEAST_STEPS, _CLEARLY = 100, 0.95
-"""The fewest steps of a run that has trained anything, and the share of the unigram loss at which a
-model's heads are worth a look."""
+_LEAST_STEPS, _CLEARLY = 100, 0.95  # steps of a trained run; share of the unigram loss if it learnt
 
 
 @dataclass(frozen=True, repr=False)

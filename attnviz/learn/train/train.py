@@ -69,9 +69,7 @@ from attnviz.records import ModelInfo, Tokens
 from attnviz.resume import refuse_other_run
 
 _BETWEEN_SAVES = 30.0  # most seconds of training that a killed process loses
-_PER_PARAMETER, _PER_LOGIT = 16, 12
-"""Bytes of a weight, its gradient and AdamW's two means, each in float32; and of a logit, its
-float32 copy and their gradient."""
+_PER_PARAMETER, _PER_LOGIT = 16, 12  # bytes with gradient and AdamW's means; with copy and gradient
 
 
 class Stopped(KeyboardInterrupt):
