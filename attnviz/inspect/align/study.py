@@ -22,11 +22,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.page.running_text import token_spans
+from attnviz.draw.labels import token_spans
 from attnviz.engine.capture import capture, encoded
 from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.inspect.align.report import AlignedWord, LinkedWord, TimedWord
-from attnviz.measures.alignment import SMOOTH, aligned, standardised
+from attnviz.measures.divergence import SMOOTH, aligned, standardised
 from attnviz.models.model import Model, TwoStackModel
 from attnviz.models.speech import SpeechModel
 from attnviz.progress import Advance

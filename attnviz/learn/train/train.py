@@ -25,9 +25,12 @@ import torch
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from attnviz.attention.checkpoint import open_checkpoint, save_checkpoint
-from attnviz.attention.decoder_config import DecoderConfig
-from attnviz.attention.family_reading import llama_stack
+from attnviz.attention.checkpoint import (
+    DecoderConfig,
+    llama_stack,
+    open_checkpoint,
+    save_checkpoint,
+)
 from attnviz.attention.functional import Floats
 from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.attention.torch_decoder import TorchDecoder
@@ -37,7 +40,6 @@ from attnviz.draw.markdown import document_markdown, part_markdown
 from attnviz.draw.whole_file import check_new_directory, directory_lock, whole_file
 from attnviz.engine.text_pass import token_losses
 from attnviz.errors import LoadError, UsageError
-from attnviz.interrupts import as_interrupt, between_steps
 from attnviz.learn.train.recipe import Recipe
 from attnviz.learn.train.report import (
     FIRST,
@@ -58,12 +60,12 @@ from attnviz.learn.train.texts import (
     read_corpus,
 )
 from attnviz.learn.train.trainer import Trainer, unigram_loss, validation_loss
-from attnviz.measures.rows import Conditions, TextFacts, whole_scores
+from attnviz.measures.rows import Conditions, RowBlock, TextFacts, scores_of
 from attnviz.measures.sinks import uniform_weights
 from attnviz.models.memory import byte_text, free_memory
 from attnviz.models.placement import find_device
 from attnviz.models.threads import allowed_processors, use_threads
-from attnviz.progress import UNWATCHED, Watch
+from attnviz.progress import UNWATCHED, Watch, as_interrupt, between_steps
 from attnviz.reading import CORPUS_BYTES, damage, damaged, read_bytes
 from attnviz.records import ModelInfo, Tokens
 from attnviz.resume import refuse_other_run
@@ -529,11 +531,11 @@ def _scored(decoder: NumpyStack, sequences: Ids, probe: str) -> tuple[ScoredHead
 
         def observe(layer: int, weights: Floats, outputs: Floats, start: int = start) -> None:
             for sequence, maps in enumerate(weights, start):
-                for name, scores in whole_scores(texts[sequence], maps, SCORED).items():
+                for name, scores in scores_of(RowBlock(texts[sequence], maps), SCORED).items():
                     measured[name][layer, :, sequence] = scores
 
         decoder.run_outputs(batch, observe)
-    even = [whole_scores(text, uniform, SCORED) for text in texts]
+    even = [scores_of(RowBlock(text, uniform), SCORED) for text in texts]
     return tuple(
         ScoredHeads(
             name,
