@@ -122,10 +122,7 @@ def compared_table(
 
 
 def change_finding(options: Sequence[str], cases: Sequence[Case], metrics: Sequence[Metric]) -> str:
-    """Return a sentence on which metrics change most between the first and last value of an option.
-
-    The compared cases have the first value of all other options.
-    """
+    """Return a sentence on what changes most from the first to the last value of each option."""
     sentences = []
     for option, index, along in _along(options, cases):
         first, last = along[0], along[-1]
@@ -206,10 +203,7 @@ def _counted(cases: Sequence[Case]) -> list[_Pair]:
 
 
 def model_table(cases: Sequence[Case]) -> doc.Table:
-    """Return a table with a row of sizes and counts for each counted model.
-
-    For a ``BuiltCount`` the sizes are dashes.
-    """
+    """Return a table with a row of sizes and counts for each model; a dash is not known."""
     pairs = _counted(cases)
     most = max(cost.total for _, cost in pairs)
 

@@ -191,10 +191,7 @@ class CostReport(Count):
     source_tokens: int
 
     def at(self, tokens: int) -> Lengths:
-        """Return the lengths of target and source for a target of ``tokens`` tokens.
-
-        The source is as long as the target, unless its own length was given.
-        """
+        """Return the lengths of a target of ``tokens`` and its source, which may have its own."""
         source = None if self.source_tokens == self.tokens else self.source_tokens
         return Lengths.for_model(self.spec, tokens, source)
 

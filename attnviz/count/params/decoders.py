@@ -77,10 +77,7 @@ class Fields:
         return [self.whole(key) for key in keys]
 
     def optional(self, key: str, least: int = 1) -> int | None:
-        """Return the integer in field ``key``, or None if the field is null or missing.
-
-        Raises LoadError unless it is a whole number of at least ``least``.
-        """
+        """Return the integer in a field, as ``whole`` does, or None if it is null or missing."""
         return None if self.get(key) is None else self.whole(key, least)
 
     def flag(self, key: bool | str) -> bool:

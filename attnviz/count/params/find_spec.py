@@ -266,10 +266,7 @@ def _made(kind: Any, value: Any) -> Any:
 
 
 def stored_weights(directory: Path) -> StoredWeights:
-    """Return the dtypes and bytes in the weight files of a directory.
-
-    Empty if no header can be read.
-    """
+    """Return dtypes and bytes in a directory's weight files; empty if no header can be read."""
     from attnviz.models.checkpoint_files import file_names, weight_files
 
     numbers, sizes = Counter[str](), Counter[str]()
@@ -340,10 +337,7 @@ class Adapter(NamedTuple):
 
 @cache
 def families(kind: str = "") -> dict[str, Adapter]:
-    """Return by model type the adapters that turn its configs into specs.
-
-    kind: the kind of families wanted, such as ``decoder``; empty for all.
-    """
+    """Return by model type the adapters of a kind of families, such as ``decoder``, or of all."""
     table, adapters = read_toml(_FAMILIES, "the families of models"), dict[str, Adapter]()
     kinds = table.pop("kinds")
     for name in table if not kind else [kind]:

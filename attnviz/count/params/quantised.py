@@ -179,10 +179,7 @@ class Scheme(NamedTuple):
 
 
 def find_scheme(about: Mapping[str, Any], nested: bool) -> Scheme | None:
-    """Return the quantisation that a model's config describes, or None if it describes none.
-
-    about, nested: the result of ``quantisation_fields``.
-    """
+    """Return the quantisation in the result of ``quantisation_fields``; None if it has none."""
     try:
         return _read(about, nested)
     except _UnknownError as error:

@@ -225,10 +225,7 @@ _Line = tuple[str, str, str, int]  # label, value, note, bytes that a bar shows 
 
 
 def overview_table(case: Case, cost: CostReport | BuiltCount, maps: bool = True) -> doc.Table:
-    """Return a table with a line each for memory, operations and the longest context.
-
-    case, cost: the counts. maps: whether to include attention maps, which few programs store.
-    """
+    """Return memory, operations and the longest context. maps: whether with attention maps."""
     sections = {
         "memory": _memory(case, cost, maps),
         "compute": _compute(cost) if isinstance(cost, CostReport) else (),
@@ -336,10 +333,7 @@ def _context(case: Case, cost: CostReport | BuiltCount) -> Iterator[_Line]:
 
 
 def detail_table(cost: CostReport | BuiltCount, formulas: bool = False) -> doc.Table:
-    """Return a table of the layers' caches, and of the operations if known; lines add up.
-
-    formulas: True adds the arithmetic of each line of the operations.
-    """
+    """Return the caches and operations, whose lines add up. formulas: with their arithmetic."""
     rows: list[doc.Row] = []
 
     def add(heading: str, facts: Iterable[tuple[str, str, str]]) -> None:

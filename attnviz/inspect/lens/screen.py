@@ -144,10 +144,7 @@ def _ordinal(rank: int) -> str:
 
 
 def block_table(report: LensReport, blocks: Sequence[BlockReading], words: int) -> doc.Table:
-    """Return a table of the predictions read before the first block and after each block.
-
-    blocks: the readings to list. words: how many likely words a row has at most.
-    """
+    """Return a table of readings, each with at most ``words`` likely words."""
     end, every = report.end, report.reading.blocks
     entry, hidden = None if report.entry is None else every[report.entry], len(every) - len(blocks)
 
@@ -183,10 +180,7 @@ def block_table(report: LensReport, blocks: Sequence[BlockReading], words: int) 
 
 
 def head_table(report: LensReport, raises: int, lowers: int) -> doc.Table:
-    """Return a table of the words that heads write, the largest change of the answer first.
-
-    raises, lowers: the most words of a row that a head raises, and that it lowers.
-    """
+    """Return what heads write, the largest first, with the most words raised and lowered."""
     scale = NumberScale.over(head.answer for head in report.ordered)
     labels = report.labels
     answer = f"“{_word(report, report.reading.answer)}”{scale.times}"

@@ -348,10 +348,7 @@ def pictures(
 def on_each(
     model: PictureModel, paths: Sequence[str], index_base: int = 0, advance: Advance = UNWATCHED
 ) -> Iterator[PictureReport]:
-    """Yield what each head does on one picture after the other; see ``pictures``.
-
-    The model keeps those that it had read before, and no others.
-    """
+    """Yield what each head does on each picture in turn, of which the model keeps no new one."""
     request = PictureRequest(index_base=index_base, token="mean")
     for at, path in enumerate(paths):
         known = path in model.pictures

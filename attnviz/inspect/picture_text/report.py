@@ -108,10 +108,7 @@ class PictureTextReport(Report):
 
     @cached_property
     def sinks_by_chance(self) -> float:
-        """Return the largest share on as many random tokens of the pictures, of ``_DRAWS`` draws.
-
-        It is the mean over the heads, as each head's share on sinks is told.
-        """
+        """Return the heads' mean share on random tokens, the most of ``_DRAWS`` draws."""
         draw, shares = np.random.default_rng(0), np.zeros(_DRAWS)
         for head in self.heads:
             count = len(self.sinks_of(head))

@@ -76,10 +76,7 @@ class InputEffects:
 
 
 class SourceToken(NamedTuple):
-    """The token that contributes most to a logit through one head.
-
-    key: its index among the keys. contribution: how much it adds to the logit.
-    """
+    """The index of the key that contributes most to a logit through one head, and how much."""
 
     key: int
     contribution: float
@@ -152,17 +149,11 @@ class ExplainedPrompt:
         return self.attribution.top[0][0] == self.attribution.answer
 
     def keys(self, head: HeadKey) -> Tokens:
-        """Return the tokens that a head attends to.
-
-        head: (kind of attention, layer, head); only the kind matters.
-        """
+        """Return the tokens that a head, (kind, layer, head), attends to; only the kind counts."""
         return self.given.keys(head[0])
 
     def source(self, head: HeadKey) -> SourceToken | None:
-        """Return the token that contributes most to the logit through a head, or None if not known.
-
-        head: (kind of attention, layer, head).
-        """
+        """Return the token that contributes most to the logit through a head; None: unknown."""
         row = self.attribution.rows.get(head)
         if row is None or not len(row):
             return None
@@ -261,10 +252,7 @@ class WhyReport(Report, Provenance):
 
     @property
     def tallies(self) -> bool:
-        """Return whether every sum of parts equals the model's own logit up to rounding.
-
-        If not, the contributions are meaningless, and there is no ranking.
-        """
+        """Return whether each sum of parts is the model's own logit; if not, nothing is ranked."""
         return all(prompt.attribution.tallies for prompt in self.prompts)
 
     @property
@@ -349,20 +337,14 @@ class WhyReport(Report, Provenance):
 
     @property
     def ranking(self) -> tuple[list[HeadEffect], list[HeadEffect]]:
-        """Return two lists: the ``top`` heads that raise the answer most, and those that lower it.
-
-        The second list has half as many.
-        """
+        """Return the ``top`` heads that raise the answer most, and half as many that lower it."""
         order = sorted(self.effects, key=lambda effect: -effect.value)
         helping = [effect for effect in order if effect.value > 0]
         against = [effect for effect in reversed(order) if effect.value < 0]
         return helping[: self.top], against[: (self.top + 1) // 2]
 
     def name(self, head: HeadKey) -> str:
-        """Return a head's name, ``L2H5``; with two kinds of attention ``L2H5 cross``.
-
-        head: (kind of attention, layer, head).
-        """
+        """Return a head's name, ``L2H5``; with two kinds of attention ``L2H5 cross``."""
         return self.head_name(head[1:]) + f" {head[0]}" * (len(self.kinds) > 1)
 
     def _mean(self, value: Callable[[Attribution], float]) -> float:

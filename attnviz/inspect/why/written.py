@@ -48,10 +48,7 @@ def explained_logit(report: WhyReport) -> str:
 
 
 def head_grid(report: WhyReport, scaled: bool = True) -> doc.HeadGrid:
-    """Return the grid of each head's and feed-forward block's contribution to the answer.
-
-    scaled: True adds a colour bar; without it there are only the numbers.
-    """
+    """Return a grid of what heads and MLPs contribute. scaled: whether with a colour bar."""
     layers, kinds, rows = report.layers, report.kinds, list[tuple[int, str]]()
     with_heads = {(effect.head[1], effect.head[0]) for effect in report.effects}
     for layer in layers:
@@ -91,10 +88,7 @@ def rankings(report: WhyReport) -> list[doc.Part]:
 
 
 def ranking_table(report: WhyReport, least: int) -> doc.Table:
-    """Return one table of all heads, the largest contribution first.
-
-    least: how many rows a small terminal must show.
-    """
+    """Return all heads, the largest contribution first; a small terminal has ``least`` rows."""
     return _table(report, report.ordered, "")._replace(least=least)
 
 
@@ -150,10 +144,7 @@ def every_part(report: WhyReport) -> doc.Table:
 
 
 def text_parts(report: WhyReport, brief: bool = False) -> list[doc.Part]:
-    """Return the first prompt, its tokens coloured by their contribution through one head.
-
-    brief: True is for a small terminal, with a single head.
-    """
+    """Return the first prompt in the colours of heads' contributions. brief: of one head alone."""
     first, maps = report.first, []
     heads = report.shown or ([] if report.best is None else [report.best.head])
     largest = max(abs(effect.value) for effect in report.effects) if report.many else 0.0
@@ -218,10 +209,7 @@ _MOST_ACTIVE = 2  # the tokens that the table names for each neuron
 
 
 def neuron_words(report: WhyReport, block: NeuronReading, predicted: str) -> str:
-    """Return the finding: what the block writes, and how few neurons write most of it.
-
-    predicted: a sentence on the prediction, which is put first.
-    """
+    """Return what the block writes, and how few neurons write most; ``predicted`` comes first."""
     order, logit = block.order[:_NAMED].tolist(), report.logit
     names = listed([f"N{neuron} {logits(float(block.written[neuron]))}" for neuron in order])
     whole = f"{_block_name(report, block)} writes {logits(block.part)} of {logit:.2f} logits"

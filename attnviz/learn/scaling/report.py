@@ -33,10 +33,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean with its uncertainty.
-
-    value: the mean. error: its standard error; None without independent samples.
-    """
+    """A mean with its standard error, which is None without independent samples."""
 
     value: float
     error: float | None = None

@@ -55,10 +55,7 @@ class ScalingRequest(Truncation, HeadChoice, IndexBase, _Seed, _RandomVectors, _
     """All options of ``attnviz scaling``."""
 
     def check_source(self, of_model: bool) -> None:
-        """Raise UsageError if an option does not apply to the queries and keys to be measured.
-
-        of_model: True if they are those of a model, False if they are random.
-        """
+        """Raise UsageError for options that a model's vectors, or random ones, do not have."""
         others = [*["--from-model"] * of_model, *(n for n in self.given() if n != "--activation")]
         if self.activation and others:
             raise UsageError(f"--activation plots functions, from no text: leave out {others[0]}")

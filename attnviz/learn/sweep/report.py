@@ -203,10 +203,7 @@ class SweepReport(Report):
         return tuple(model for model in self.models if model.heads == heads)
 
     def spread(self, heads: int, measure: str = "loss") -> Spread:
-        """Return the mean and the deviation of a measure over the seeds of one number of heads.
-
-        measure: ``loss``, ``accuracy`` or ``step_seconds``.
-        """
+        """Return mean and deviation over seeds of ``loss``, ``accuracy`` or ``step_seconds``."""
         return Spread.of([getattr(model, measure) for model in self.of(heads)])
 
     def score(self, heads: int, pattern: str) -> Spread:

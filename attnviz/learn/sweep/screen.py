@@ -248,10 +248,7 @@ def _significance(report: SweepReport, better: int, worse: int) -> str:
 
 
 def paired_p(differences: Sequence[float]) -> float:
-    """Return the two-sided p-value, by Student's t, of a mean difference of 0; in [0, 1].
-
-    differences: at least two.
-    """
+    """Return Student's two-sided p of a mean of 0, in [0, 1]; there are two differences or more."""
     spread = Spread.of(differences)
     if not spread.deviation:
         return float(spread.mean == 0)

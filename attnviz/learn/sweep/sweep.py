@@ -172,10 +172,7 @@ class HeadsTraining:
         return self._task.draw(_BATCH, np.random.default_rng((self.seed, _BATCHES, step)))
 
     def steps(self) -> Iterator[int]:
-        """Train the model to the end; yield after each training step the number of steps so far.
-
-        Raises UnsupportedError if the loss is no longer finite.
-        """
+        """Train to the end and yield the steps so far; UnsupportedError if the loss diverges."""
         optimiser, losses, seconds = make_optimiser(self.model, self._wanted), [], 0.0
         every = max(1, self._steps // _POINTS)
         self.model.train()

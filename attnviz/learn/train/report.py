@@ -102,10 +102,7 @@ class ModelScores:
     second_copy: SequenceMean
 
     def score(self, name: str, probe: str) -> ScoredHeads:
-        """Return one score of every head; raise KeyError if it was not measured.
-
-        name: of the score. probe: ``text`` or ``random``.
-        """
+        """Return a score of every head on ``text`` or ``random``; KeyError if not measured."""
         return {(scored.name, scored.probe): scored for scored in self.scores}[name, probe]
 
     def data(self) -> dict[str, Any]:

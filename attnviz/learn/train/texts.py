@@ -82,10 +82,7 @@ def read_corpus(paths: Iterable[Path], apart: Corpus | None = None) -> Corpus:
 
 
 def hold_out(corpus: Corpus) -> tuple[Corpus, Corpus]:
-    """Split a corpus in two: all but its last tenth, and that tenth.
-
-    They are cut between lines if possible.
-    """
+    """Split a corpus in all but its last tenth, and that tenth, between lines if possible."""
     left = sum(map(len, corpus.texts))
     left -= max(1, round(left * _HELD_OUT))
     index = 0

@@ -221,10 +221,7 @@ class AttentionCase:
 
     @property
     def visible(self) -> NDArray[np.bool_]:
-        """Return a mask (text, query, key) of the keys that each query may see.
-
-        It is computed without the library's own mask functions.
-        """
+        """Return a mask (text, query, key) of keys that are seen, without the library's own."""
         i, j = np.ogrid[: self.query.shape[1], : self.key.shape[1]]
         real = np.array(self.real_keys)[:, None, None]
         return (j < real) & ((j <= i) | (not self.attention.causal))
@@ -364,10 +361,7 @@ def _parameters(case: AttentionCase, name: str, *, repeat: bool = False) -> dict
 
 @torch.inference_mode()
 def layer_answer(case: AttentionCase) -> Answer:
-    """Return the outputs and weights of ``torch.nn.MultiheadAttention`` for a case.
-
-    Shared key/value heads are copied for it.
-    """
+    """Return a case by ``torch.nn.MultiheadAttention``, for which shared heads are copied."""
     query, key = torch.from_numpy(case.query), torch.from_numpy(case.key)
     heads, state = case.attention.shape.heads, {}
     layer = nn.MultiheadAttention(query.shape[2], heads, batch_first=True, dtype=query.dtype)
@@ -415,10 +409,7 @@ def functional_answer(case: AttentionCase) -> Answer:
 
 @torch.inference_mode()
 def transformers_answer(case: AttentionCase) -> Answer:
-    """Return the outputs and weights of transformers' ``BartAttention`` for a case, eager.
-
-    Shared key/value heads are copied for it.
-    """
+    """Return a case by transformers' eager ``BartAttention``; shared heads are copied."""
     from transformers import BartConfig
     from transformers.models.bart.modeling_bart import BartAttention
 
@@ -563,10 +554,7 @@ def attention_steps(sizes: Sizes, dtype: str, causal: bool) -> tuple[Computation
 def steps_check(
     sizes: Sizes, dtype: str, causal: bool, steps: Sequence[ComputationStep]
 ) -> Iterator[Checked]:
-    """Compare the computation steps with the same attention in one call.
-
-    sizes, dtype, causal: the arguments of ``attention_steps`` for these steps.
-    """
+    """Compare the steps, with their own arguments, with the same attention in one call."""
     text, attention = _whole_numbers(sizes, dtype, causal)
     result = {step.name: step.result for step in steps}
     largest = max(1.0, *(float(np.abs(result[name]).max()) for name in ("scores", "output")))
