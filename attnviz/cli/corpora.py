@@ -172,7 +172,7 @@ def patterns(
         given = [*text.given(), *many.given(), *request.given()]
         if unused := [name for name in given if name != "--index-base"]:
             raise UsageError(f"{unused[0]} is for texts: leave it out next to --images")
-        from attnviz.inspect.pictures.pictures import pictures as over_pictures
+        from attnviz.inspect.picture.picture import pictures as over_pictures
         from attnviz.models.pictures import picture_files
         from attnviz.models.vision import PictureModel
         from attnviz.models.work import Work

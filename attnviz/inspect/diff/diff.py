@@ -223,7 +223,7 @@ def _on_pictures(model: Any, names: Sequence[str]) -> dict[Head, HeadState]:
     A score is the number behind the label of its name on each picture: the share of the attention
     of all patches on a sink, or by how much a local head is nearer than uniform attention.
     """
-    from attnviz.inspect.pictures.pictures import label_over, on_each  # imports torch
+    from attnviz.inspect.picture.picture import label_over, on_each  # imports torch
 
     reports = [*on_each(model, names)]
     states = {}

@@ -304,7 +304,7 @@ def _writes(card: HeadCard) -> list[str]:
     if first.attribution.span is not None:
         answer = f"the answer's {first.answer}"
     p = probability(dict(first.attribution.top)[first.attribution.answer])
-    read = "" if source is None else f", from {placed(first.keys(card.key), source.place)}"
+    read = "" if source is None else f", from {placed(first.keys(card.key), source.key)}"
     base = "" if effect.base is None else f"; control {logits(effect.base)}"
     return [f"{logits(effect.value)} to the logit of {answer} ({whole}, p = {p}){read}{base}"]
 

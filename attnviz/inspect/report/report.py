@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from attnviz.count.params.head_cost import counted_model
+from attnviz.count.params.params import counted_model
 from attnviz.count.params.report import ParamsReport
 from attnviz.draw.numbers import counted
 from attnviz.draw.report import Report, fields_of

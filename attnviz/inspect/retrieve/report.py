@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from attnviz.count.params.head_cost import ShortCache
+from attnviz.count.params.params import ShortCache
 from attnviz.draw.report import Report, fields_of
 from attnviz.draw.signed import Place
 from attnviz.draw.values import model_facts, table_of

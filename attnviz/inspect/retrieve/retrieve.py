@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.count.params.head_cost import ShortCache, counted_model, short_cache
+from attnviz.count.params.params import ShortCache, counted_model, short_cache
 from attnviz.engine.backend import backend_of
 from attnviz.engine.head_run import Head
 from attnviz.engine.likely import log_softmax

@@ -18,10 +18,7 @@ class _Heads(Options):
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """Return the numbers of heads, ascending.
-
-        Raises UsageError if one is not a positive whole number or is given twice.
-        """
+        """Return the numbers of heads, ascending; UsageError for a wrong or a repeated one."""
         parts = [part.strip() for part in self.heads.split(",")]
         if wrong := [part for part in parts if not _NUMBER.fullmatch(part)]:
             raise UsageError(
