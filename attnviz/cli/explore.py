@@ -84,9 +84,7 @@ def explore(
     from attnviz.draw.theme import Theme
     from attnviz.engine.capture import Choice
     from attnviz.engine.selection import choose_heads
-    from attnviz.inspect.explore.app import Explorer
-    from attnviz.inspect.explore.desk import SideSource, second_side
-    from attnviz.inspect.explore.screen import at_finding
+    from attnviz.inspect.explore.app import Explorer, SideSource, at_finding, second_side
     from attnviz.inspect.explore.session import (
         LiveSession,
         SavedSession,

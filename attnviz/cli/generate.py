@@ -69,7 +69,7 @@ def _watched(outlet: Outlet, head: Head) -> Iterator[Advance]:
             yield lambda share, run: advance(share)
         return
     from attnviz.draw.theme import Theme
-    from attnviz.inspect.generate.screen import shown_live
+    from attnviz.inspect.generate.live import shown_live
 
     with shown_live(console, Theme.of(console, output.colours, output.ascii), head) as draw:
         yield draw

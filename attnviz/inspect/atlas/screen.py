@@ -26,7 +26,7 @@ from attnviz.inspect.atlas.report import (
     edges,
 )
 from attnviz.inspect.head.report import Hurt, around, link_ends, link_words
-from attnviz.inspect.heads.screen import measures, page_capture
+from attnviz.inspect.heads.look import measures, page_capture
 from attnviz.measures.registry import said_name
 from attnviz.records import HeadsRecord
 

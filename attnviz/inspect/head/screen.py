@@ -24,7 +24,7 @@ from attnviz.inspect.head.report import (
 )
 from attnviz.inspect.heads.layout import examples
 from attnviz.inspect.heads.links import head_links, strongest_links
-from attnviz.inspect.heads.screen import measures, page_capture, with_effects
+from attnviz.inspect.heads.look import measures, page_capture, with_effects
 from attnviz.inspect.heads.sentences import quoted_ends
 from attnviz.inspect.interventions.ablate.claims import (
     effect_words,
