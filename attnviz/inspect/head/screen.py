@@ -332,7 +332,7 @@ def _copies(card: HeadCard) -> list[str]:
         return []
     alone = card.writes.effect
     chance = f"{alone.chance:.1%}" if alone.chance >= 0.001 else "under 0.1%"
-    copied = f"{whole_percent(alone.copying)} of {alone.tokens} tokens, attended to alone"
+    copied = f"{whole_percent(alone.copying)} of {alone.tokens} tokens fed in alone"
     return [copied, f"chance {chance}"]
 
 
@@ -419,8 +419,7 @@ def _small_tables(card: HeadCard, rows: int) -> list[doc.Table]:
             name(lambda pair: f"{words[pair[0]]} → {words[pair[1]]}"),
             doc.ColumnOf("", lambda pair: f"{pair[2]:+.2f}"),
         )
-        remark = f"logits · {effect.tokens} tokens, attended to alone"
-        tables.append(("raises most", remark, table))
+        tables.append(("raises most", f"logits · {effect.tokens} tokens fed in alone", table))
     if card.sources:
         sources = card.sources[:rows]
         names = [f"{card.head_name(sender)} {read.into}" for sender, read in sources]

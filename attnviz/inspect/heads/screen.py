@@ -167,7 +167,7 @@ def _explanation(report: HeadsReport) -> doc.Explanation:
     record = report.first.record
     size, seed = facts.size_words(record), record.model.seed
     drawn = "" if seed is None else f", weights drawn from seed {seed}"
-    measured = f"measured in one pass over this text alone, {size}{drawn}."
+    measured = f"all weights come from one pass over this text alone, {size}{drawn}."
     if record.model.is_array:
         measured = f"all numbers are of the given weights, {size}."
     labels = [entry.label for run in report.reports for entry in run.heads]
@@ -301,7 +301,7 @@ def _of_sums(report: LongHeads) -> doc.Document:
             doc.Group([_pooled(report)]),
             doc.Group([_long_scores(report)]),
         ],
-        doc.Explanation("heads", f"measured in one pass over this text alone, {size}."),
+        doc.Explanation("heads", f"all weights come from one pass over this text alone, {size}."),
         doc.next_steps(further, tone="faint"),
         heading=[*facts.named(info), (size, False)],
         quoted=report.text,
