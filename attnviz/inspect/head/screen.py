@@ -15,13 +15,7 @@ from attnviz.draw.numbers import counted, listed, whole_percent
 from attnviz.draw.page.data import Look, Page
 from attnviz.draw.provenance import probability, share
 from attnviz.engine.patching import SITES
-from attnviz.inspect.head.report import (
-    HeadCard,
-    Hurt,
-    around,
-    link_words,
-    word_at,
-)
+from attnviz.inspect.head.report import HeadCard, Hurt, around, link_words, word_at
 from attnviz.inspect.heads.layout import examples
 from attnviz.inspect.heads.links import head_links, strongest_links
 from attnviz.inspect.heads.look import measures, page_capture, with_effects

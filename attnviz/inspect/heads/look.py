@@ -15,13 +15,7 @@ from attnviz.draw.provenance import share
 from attnviz.draw.regions import clearest
 from attnviz.inspect.heads import sentences
 from attnviz.inspect.heads.layout import distinctive
-from attnviz.inspect.heads.links import (
-    Link,
-    head_links,
-    link_words,
-    strongest_links,
-    word_links,
-)
+from attnviz.inspect.heads.links import Link, head_links, link_words, strongest_links, word_links
 from attnviz.inspect.heads.report import HeadsReport, kept_vectors
 from attnviz.measures.registry import MEASURES, label_named, said_name
 from attnviz.measures.rows import Conditions, TextFacts, whole_scores

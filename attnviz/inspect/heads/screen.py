@@ -20,13 +20,7 @@ from attnviz.draw.provenance import share
 from attnviz.draw.regions import region_group
 from attnviz.inspect.heads import layout, sentences
 from attnviz.inspect.heads.layout import distinctive, head_map
-from attnviz.inspect.heads.links import (
-    pair_table,
-    pairs_table,
-    word_links,
-    word_maps,
-    word_tables,
-)
+from attnviz.inspect.heads.links import pair_table, pairs_table, word_links, word_maps, word_tables
 from attnviz.inspect.heads.look import heads_page
 from attnviz.inspect.heads.report import HeadsReport, LongHead, LongHeads
 from attnviz.measures.registry import label_named, said_name
