@@ -114,7 +114,7 @@ class Desk:
     view: View
     look: Theme
     second: SideSource | None
-    app: TerminalApp
+    app: Explorer
     map: MapPane
     line: KeysPane
     going: threading.Event = field(default_factory=threading.Event)

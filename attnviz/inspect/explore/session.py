@@ -125,9 +125,6 @@ def weigh(frames: Iterable[Frame | None], head: Head, mode: Mode) -> None:
             frame.weights(head, mode)
 
 
-# Two frames ----------------------------------------------------------------------------------
-
-
 def unlike(frame: Frame, other: Frame, head: Head) -> str:
     """Return why two results cannot be subtracted for a head; empty if they can.
 

@@ -25,7 +25,6 @@ from attnviz.draw.prose import one_line
 from attnviz.draw.theme import Theme
 from attnviz.errors import AttnvizError
 from attnviz.inspect.explore.panes import Lines, Pane
-from attnviz.inspect.explore.view import View
 
 _SAVE = "save"  # the name of the job that an end waits for
 _ENDS = ("SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP")
@@ -82,12 +81,6 @@ class TerminalApp(App[None]):
     def failed(self, name: str, error: AttnvizError) -> None:
         """Show the error of a failed job. name: the name of the job."""
 
-    def draw(self, before: View) -> None:
-        """Draw the screen state. before: the state that was drawn before it."""
-
-    def say(self, note: str) -> None:
-        """Show a note until the next key is pressed."""
-
     # Jobs ------------------------------------------------------------------------------------
 
     def later(
@@ -103,11 +96,9 @@ class TerminalApp(App[None]):
             waiting = Waiting(self, get_current_worker())
             with suppress(DroppedError):
                 try:
-                    result = work(waiting)
+                    end = partial(then, work(waiting))
                 except AttnvizError as error:
                     end = partial(self._refused, name, error)
-                else:
-                    end = partial(then, result)
                 waiting.tell(partial(self._job_ended, name, end))
 
         self._jobs[name] = self.run_worker(run, thread=True, group=name, exclusive=True)

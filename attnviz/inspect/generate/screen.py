@@ -328,9 +328,6 @@ def _maps(report: GenerateReport, most: int | None = None, lines: int = 0) -> do
     return doc.Maps(maps, [("Attention at each step", True)])
 
 
-# The page ------------------------------------------------------------------------------------
-
-
 def _page(report: GenerateReport) -> page.Page:
     """Return the page of a run: prompt and written tokens are queries, as far as they are known."""
     run, queries, across = report.run, report.run.queries, report.run.kind == "cross"

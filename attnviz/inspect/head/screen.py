@@ -464,9 +464,6 @@ def _full(card: HeadCard) -> list[doc.Part]:
     return parts
 
 
-# The first screen ----------------------------------------------------------------------------
-
-
 def _first(card: HeadCard, columns: int, lines: int) -> list[doc.Group]:
     """Return the first screen: facts next to the map, then as many tables and texts as fit."""
     record, room = card.map.first.record, columns - _FACTS - _GAP
@@ -510,9 +507,6 @@ def lines_of(facts: Sequence[doc.Part], max_width: int) -> int:
     """Return how many lines some facts take on a terminal. max_width: its width in characters."""
     words = [" · ".join(w for w, _ in part.words) for part in facts if isinstance(part, doc.Facts)]
     return sum(len(at_blanks(line, max(max_width, 10))) for line in words)
-
-
-# The page ------------------------------------------------------------------------------------
 
 
 def cards_page(cards: Sequence[HeadCard], maps: HeadsRecord) -> Page:

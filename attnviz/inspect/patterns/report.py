@@ -262,9 +262,6 @@ class PatternReport(Report, Provenance):
         return tuple(sorted(scored, key=lambda entry: -(entry.scores[score] or 0.0)))
 
 
-# JSON and table ------------------------------------------------------------------------------
-
-
 def score_entry(entry: PatternScores) -> dict[str, Any]:
     """Return the JSON object of one head's pattern scores; ``null`` for values not measured."""
     return {
