@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.draw.regions import region_facts, share_facts
-from attnviz.draw.report import Report
+from attnviz.draw.report import Report, fields_of
 from attnviz.draw.values import (
     json_values,
     label_facts,
@@ -384,11 +384,7 @@ class LongHeads(Provenance, Report):
         return {
             "schema": "attnviz.heads-long/1",
             "model": model_facts(self.model),
-            "kind": self.kind,
-            "causal": self.causal,
-            "complete": self.complete,
-            "notes": self.notes,
-            "seconds": self.seconds,
+            **fields_of(self, ("kind", "causal", "complete", "notes", "seconds")),
             **token_facts(self.tokens),
             **({"regions": region_facts(self.tokens)} if self.regions is not None else {}),
             "bucket": self.bucket,
