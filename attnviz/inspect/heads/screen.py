@@ -19,7 +19,6 @@ from attnviz.draw.labels import token_labels
 from attnviz.draw.provenance import share
 from attnviz.draw.regions import region_group
 from attnviz.inspect.heads import layout, sentences
-from attnviz.inspect.heads.layout import distinctive, head_map
 from attnviz.inspect.heads.links import pair_table, pairs_table, word_links, word_maps, word_tables
 from attnviz.inspect.heads.look import heads_page
 from attnviz.inspect.heads.report import HeadsReport, LongHead, LongHeads
@@ -92,7 +91,7 @@ def _heading(report: HeadsReport, shared: Sequence[str]) -> doc.Words:
 
 def _hints(report: HeadsReport) -> list[str]:
     run, view = report.first, report.view
-    head = distinctive(report)[0]
+    head = layout.distinctive(report)[0]
     if view.pairs:
         head = view.pairs[0].links[0][:2]
     elif view.words:
@@ -188,7 +187,7 @@ def _single(report: HeadsReport) -> Iterator[doc.Group]:
     title = "The most distinctive heads"
     if run.sorted_by is not None:
         title = f"The first {_DISTINCTIVE} by {said_name(run.sorted_by)}"
-    drawn = [_map(run, run.scores(*head)) for head in distinctive(report)[:_DISTINCTIVE]]
+    drawn = [_map(run, run.scores(*head)) for head in layout.distinctive(report)[:_DISTINCTIVE]]
     yield doc.Group([doc.Maps(drawn, [(title, True)], values=values, scale=_SCALE)])
 
 
@@ -199,7 +198,7 @@ def _few_heads(run: HeadsRecord) -> bool:
 def _map(run: HeadsRecord, scores: HeadScores) -> doc.Map:
     label, *rest = sentences.score_words(run, scores)
     title = [*sentences.name_words(run, scores), (label, True), *((word, False) for word in rest)]
-    return head_map(run, scores.place, title)
+    return layout.head_map(run, scores.place, title)
 
 
 def _overview(run: HeadsRecord) -> Iterator[doc.Group]:
