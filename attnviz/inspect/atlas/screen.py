@@ -294,7 +294,7 @@ def _page(report: AtlasReport) -> Page:
         look += [cell._replace(capture=len(captures)) for cell in cells]
         captures.append(capture)
     known = measures(captures[0].heads) if captures else []
-    known = [measure._replace(said=_SAID.get(measure.key, measure.said)) for measure in known]
+    known = [measure._replace(title=_SAID.get(measure.key, measure.title)) for measure in known]
     return Page(report.model.name, captures, known, look)
 
 

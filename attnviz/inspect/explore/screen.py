@@ -20,12 +20,11 @@ from attnviz.draw.coloured_text import marks_line, pieces_line, pieces_of, rows_
 from attnviz.draw.document import Map
 from attnviz.draw.grid import APART, GridCell, GridPart, GridPicture, draw_small_maps, names_width
 from attnviz.draw.labels import at_blanks, fit, token_labels, visible, width
-from attnviz.draw.maps import small_map
+from attnviz.draw.maps import signed_tint, small_map, weight_steps
 from attnviz.draw.numbers import NumberScale
 from attnviz.draw.palette import STEPS, Tint
 from attnviz.draw.prose import cut_at_word, one_line
 from attnviz.draw.provenance import label_source, label_words, named, shape_words, share, size_words
-from attnviz.draw.scale import signed_tint, weight_steps
 from attnviz.draw.signed import ranked_table
 from attnviz.draw.terminal import part_block
 from attnviz.draw.theme import Theme, Tone
@@ -279,7 +278,7 @@ def _written_lines(view: View, step: Step, theme: Theme, max_width: int) -> list
     drawn: list[Line] = []
     for pieces in lines[-2:] if theme.colour else lines[-1:]:
         drawn.append(pieces_line(pieces, shown, theme))
-        if pieces[-1].place == len(tokens) - 1:
+        if pieces[-1].first == len(tokens) - 1:
             drawn[-1][-1] = Segment(pieces[-1].label, BOLD)
         if not theme.colour:
             drawn.append([Segment(marks_line(pieces, shown, theme))])

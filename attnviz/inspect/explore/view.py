@@ -18,13 +18,13 @@ from typing import Literal, get_args
 import numpy as np
 
 from attnviz.draw import document as doc
-from attnviz.draw.axes import Axes
 from attnviz.draw.files import check_path, save, text_file
+from attnviz.draw.heatmap import Axes
 from attnviz.draw.labels import cut, token_labels, visible
+from attnviz.draw.maps import signed_limit
 from attnviz.draw.numbers import NumberScale
 from attnviz.draw.page.data import LARGEST_CHANGE, Page, largest_changes, with_difference
 from attnviz.draw.report import EVERY, report_files
-from attnviz.draw.scale import signed_limit
 from attnviz.draw.terminal import terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.engine.generation import Sampling, Step, written

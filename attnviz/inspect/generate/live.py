@@ -64,7 +64,7 @@ def picture(run: WrittenRun, head: Head, theme: Theme, max_width: int, lines: in
         whole = range(len(run.tokens) - unfinished(run.tokens))
         shown = shown._replace(weights=shown.weights[:, whole], keys=shown.keys.taken(whole))
     drawn = rows_of(pieces_of(shown, theme, max_width - 4), max_width - 4)
-    first = drawn[-rows][0].place if len(drawn) > rows else 0
+    first = drawn[-rows][0].first if len(drawn) > rows else 0
     tail = shown.keys.taken(range(first, len(shown.keys)))
     shown = shown._replace(weights=shown.weights[:, first:], keys=tail)
     top = part_block(doc.Facts(words), theme, max_width)

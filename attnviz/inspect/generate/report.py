@@ -35,7 +35,7 @@ from attnviz.errors import LoadError
 from attnviz.measures.labels import KnownLabels, best_label, strength
 from attnviz.measures.regions import RegionSums, regions_of, shares
 from attnviz.measures.registry import label_named
-from attnviz.measures.rows import Conditions, TextFacts, base_rates, whole_scores
+from attnviz.measures.rows import Conditions, RowBlock, TextFacts, base_rates, scores_of
 from attnviz.measures.sinks import sink_keys
 from attnviz.measures.words import text_of
 from attnviz.reading import damaged, finite, one_of, optional, parse_json, typed
@@ -560,7 +560,7 @@ def activities(run: WrittenRun) -> dict[Head, HeadActivity]:
         weights = run.weights(layer)
         seen = np.asarray(np.any(weights > 0, axis=0))
         uniform, counts = base_rates(facts, names, seen, run.start)
-        scores = whole_scores(facts, weights, names, run.start, seen)
+        scores = scores_of(RowBlock(facts, weights, run.start, seen), names)
         for head in range(len(weights)):
             own = {name: float(values[head]) for name, values in scores.items()}
             label = labels.get((layer, head))

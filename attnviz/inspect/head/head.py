@@ -26,7 +26,6 @@ from attnviz.inspect.interventions.ablate.report import AblationReport
 from attnviz.inspect.interventions.ablate.request import AblateRequest
 from attnviz.inspect.interventions.path.path import AllPaths, all_paths, alone
 from attnviz.inspect.interventions.path.report import PathReport
-from attnviz.inspect.interventions.prompts import read_pairs
 from attnviz.inspect.patterns.patterns import patterns
 from attnviz.inspect.patterns.probes import probe_tokens
 from attnviz.inspect.patterns.report import PatternReport
@@ -40,6 +39,7 @@ from attnviz.models.own import OwnAttention
 from attnviz.models.work import Work, about_tokens
 from attnviz.options import Options
 from attnviz.progress import UNWATCHED, Watch
+from attnviz.prompts.request import read_pairs
 from attnviz.prompts.study import Prompt, splits_logits
 from attnviz.records import HeadKey, HeadsRecord, Kind, LayerWeights, Provenance
 from attnviz.texts import Texts, encode_texts

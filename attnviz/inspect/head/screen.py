@@ -28,9 +28,9 @@ from attnviz.inspect.interventions.ablate.claims import (
     without_words,
 )
 from attnviz.inspect.interventions.ablate.screen import ranking_tables, where_it_hurts
-from attnviz.inspect.interventions.means import Mean
 from attnviz.inspect.interventions.path.report import Listener
 from attnviz.inspect.interventions.path.screen import path_table, share_table
+from attnviz.inspect.interventions.study import Mean
 from attnviz.inspect.patterns.report import PatternScores
 from attnviz.inspect.patterns.screen import behind, interval, score_table, short
 from attnviz.inspect.why.written import ranking_table, text_parts
@@ -345,10 +345,10 @@ def _read_by(card: HeadCard) -> list[str]:
         return []
     readers, every = card.readers, card.readers.listeners
     clear = [later for later in every if later.clear]
-    words = [
-        f"{readers.name(later.place, later.into)}'s {SITES[later.into].words} {_share(later.share)}"
-        for later in clear
-    ]
+    words = []
+    for later in clear:
+        name = readers.name(later.reader, later.into)
+        words.append(f"{name}'s {SITES[later.into].words} {_share(later.share)}")
     others = "no later head in particular"
     return _shares(words, clear, every, others) if every else [_FEW]
 

@@ -41,7 +41,6 @@ from attnviz.inspect.heads.report import (
     compare_heads,
 )
 from attnviz.inspect.heads.request import HeadsRequest
-from attnviz.interrupts import between_steps
 from attnviz.measures.labels import KnownLabels
 from attnviz.measures.one_text import head_scores, notable_heads
 from attnviz.measures.reduced import EvenRows, ReducedLayer, summed_parts
@@ -61,7 +60,7 @@ from attnviz.models.memory import require_room
 from attnviz.models.model import Model
 from attnviz.models.own import PADDING, OwnAttention
 from attnviz.models.work import ON_TORCH, Work, about_tokens
-from attnviz.progress import UNWATCHED, Advance, share_read
+from attnviz.progress import UNWATCHED, Advance, between_steps, share_read
 from attnviz.records import (
     AttentionRecord,
     Floats,
@@ -164,7 +163,7 @@ def whole_maps(
             except UsageError as error:
                 if isinstance(given, str):
                     raise
-                raise UsageError(f"{given.place(index)}: {error}") from error
+                raise UsageError(f"{given.name(index)}: {error}") from error
     if isinstance(given, Texts):
         runs[0] = replace(runs[0], reports=(_noted(runs[0].first, given.notes),))
     records = [run.first.record for run in runs]
@@ -548,7 +547,7 @@ class _Reading:
         queries = np.bincount(np.arange(len(self.tokens)) // self.bucket)
         hidden, top = sink & (self.request.sink is not True), self.request.top
         for heads, some, rows in summed_parts(facts, sums, even, kept, self.bucket):
-            scores, pooled = scores_of(rows, OF_ONE_TEXT), rows.found.pooled
+            scores, pooled = scores_of(rows, OF_ONE_TEXT), rows.sums.pooled
             assert pooled is not None
             if self.tokens.regions:
                 between = RegionSums(self.tokens, self.tokens, sink)

@@ -18,7 +18,7 @@ from attnviz.inspect.heads.layout import distinctive
 from attnviz.inspect.heads.links import Link, head_links, link_words, strongest_links, word_links
 from attnviz.inspect.heads.report import HeadsReport, kept_vectors
 from attnviz.measures.registry import MEASURES, label_named, said_name
-from attnviz.measures.rows import Conditions, TextFacts, whole_scores
+from attnviz.measures.rows import Conditions, RowBlock, TextFacts, scores_of
 from attnviz.measures.sinks import sink_of
 from attnviz.records import HeadsRecord
 
@@ -168,7 +168,7 @@ def _shows(run: HeadsRecord, name: str, link: Link) -> bool:
     text = TextFacts(record.queries, record.keys, Conditions(record.kind, record.causal))
     alone = np.zeros((1, len(record.keys)))
     alone[0, link.key] = 1
-    scores = whole_scores(text, alone, [name], link.query)
+    scores = scores_of(RowBlock(text, alone, link.query), [name])
     return name == "peaked" or bool(scores.get(name, np.zeros(())) > 0)
 
 

@@ -20,7 +20,7 @@ from attnviz.inspect.interventions.ablate.claims import answer as ablation_answe
 from attnviz.inspect.interventions.ablate.claims import caveats as ablation_caveats
 from attnviz.inspect.interventions.ablate.claims import loss_over, without_words
 from attnviz.inspect.interventions.ablate.screen import head_grid, ranking_tables
-from attnviz.inspect.interventions.means import incomplete
+from attnviz.inspect.interventions.study import incomplete
 from attnviz.inspect.patterns.screen import found_labels, label_grid, leaders_table
 from attnviz.inspect.report.report import ModelReport
 from attnviz.measures.registry import label_named
