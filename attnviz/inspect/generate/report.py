@@ -214,8 +214,7 @@ def run_facts(run: WrittenRun) -> dict[str, Any]:
         "kind": run.kind,
         **_tokens(run.begun if run.source is None else run.source),
         "sampling": vars(run.sampling),
-        "removed": run.removed,
-        "ending": run.ending,
+        **fields_of(run, ("removed", "ending")),
     }
     return facts if run.source is None else {**facts, "begun": _tokens(run.begun)}
 
