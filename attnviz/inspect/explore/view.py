@@ -32,10 +32,10 @@ from attnviz.engine.head_run import Head
 from attnviz.engine.scan.run import Effects
 from attnviz.errors import UsageError
 from attnviz.inspect.explore.session import Frame, Mode, model_name, two_models, unlike
-from attnviz.inspect.generate.run import Ending, WrittenRun, write_run_lines
+from attnviz.inspect.generate.report import Ending, WrittenRun, write_run_lines
 from attnviz.inspect.heads.links import LONGEST, link_names
+from attnviz.inspect.heads.look import WITHOUT_WITH, measures, page_capture, with_effects
 from attnviz.inspect.heads.report import compare_heads
-from attnviz.inspect.heads.screen import WITHOUT_WITH, measures, page_capture, with_effects
 from attnviz.measures.sinks import sink_of
 from attnviz.measures.words import word_spans
 from attnviz.records import AttentionRecord, Floats, LayerWeights, Tokens

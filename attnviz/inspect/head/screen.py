@@ -15,16 +15,10 @@ from attnviz.draw.numbers import counted, listed, whole_percent
 from attnviz.draw.page.data import Look, Page
 from attnviz.draw.provenance import probability, share
 from attnviz.engine.patching import SITES
-from attnviz.inspect.head.report import (
-    HeadCard,
-    Hurt,
-    around,
-    link_words,
-    word_at,
-)
+from attnviz.inspect.head.report import HeadCard, Hurt, around, link_words, word_at
 from attnviz.inspect.heads.layout import examples
 from attnviz.inspect.heads.links import head_links, strongest_links
-from attnviz.inspect.heads.screen import measures, page_capture, with_effects
+from attnviz.inspect.heads.look import measures, page_capture, with_effects
 from attnviz.inspect.heads.sentences import quoted_ends
 from attnviz.inspect.interventions.ablate.claims import (
     effect_words,
@@ -471,9 +465,6 @@ def _full(card: HeadCard) -> list[doc.Part]:
     return parts
 
 
-# The first screen ----------------------------------------------------------------------------
-
-
 def _first(card: HeadCard, columns: int, lines: int) -> list[doc.Group]:
     """Return the first screen: facts next to the map, then as many tables and texts as fit."""
     record, room = card.map.first.record, columns - _FACTS - _GAP
@@ -517,9 +508,6 @@ def lines_of(facts: Sequence[doc.Part], max_width: int) -> int:
     """Return how many lines some facts take on a terminal. max_width: its width in characters."""
     words = [" · ".join(w for w, _ in part.words) for part in facts if isinstance(part, doc.Facts)]
     return sum(len(at_blanks(line, max(max_width, 10))) for line in words)
-
-
-# The page ------------------------------------------------------------------------------------
 
 
 def cards_page(cards: Sequence[HeadCard], maps: HeadsRecord) -> Page:

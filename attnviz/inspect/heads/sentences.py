@@ -115,9 +115,6 @@ def overview_words(run: HeadsRecord) -> list[str]:
     return [source, *words]
 
 
-# The links of this text ----------------------------------------------------------------------
-
-
 def _of_text(report: HeadsReport) -> str:
     run, links = report.first, report.agreed_links
     if run.record.model.weights == "random":

@@ -64,8 +64,7 @@ class ModelReport(Report, Provenance):
         if ablation is not None:
             ablation = replace(ablation, index_base=0)
             losses = {
-                "method": ablation.method,
-                "metric": ablation.metric,
+                **fields_of(ablation, ("method", "metric")),
                 "texts": len(ablation.texts),
                 "baseline": ablation.baseline,
                 "heads": [effect_entry(ablation, effect) for effect in ablation.singles],
