@@ -157,11 +157,12 @@ def head_records(
         what heads write; None if it is not known. named: the retrieval heads.
     """
     _, unasked, shuffled, near = means
-    seen_heads: list[Head] = [(layer, head) for layer, head in np.argwhere(seen).tolist()]
+    at: Head
     heads = [
         HeadRetrieval(
-            *at,
-            *change(at),
+            layer,
+            head,
+            *change(at := (layer, head)),
             unasked=float(unasked[at]),
             shuffled=float(shuffled[at]),
             written=None if written is None else float(written[at]),
@@ -169,7 +170,7 @@ def head_records(
             retrieves=at in named,
             streams=bool(near[at] >= STREAMS and at not in named),
         )
-        for at in seen_heads
+        for layer, head in np.argwhere(seen).tolist()
     ]
     return tuple(sorted(heads, key=lambda head: -head.score))
 
