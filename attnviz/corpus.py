@@ -22,12 +22,8 @@ from attnviz.errors import LoadError, UsageError
 from attnviz.reading import TEXT_BYTES, utf8
 from attnviz.texts import Texts, cell_text, source_of, texts_in, texts_of
 
-BLOCK = 64
-"""The number of texts in a block; only the last block of a corpus may have fewer."""
-
-MOST_SHARDS = 10**6
-"""The most shards that a corpus may be cut into."""
-
+BLOCK = 64  # the number of texts in a block; only the last block of a corpus may have fewer
+MOST_SHARDS = 10**6  # the most shards that a corpus may be cut into
 _SPLIT = "train"
 _INSTALL = "needs a further library: pip install 'attnviz[data]'"
 

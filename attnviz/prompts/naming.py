@@ -11,8 +11,7 @@ from attnviz.errors import UnsupportedError
 from attnviz.measures.words import text_of, word_ranges, word_text, words_of_tokens
 from attnviz.records import Input, ModelInfo, Provenance, Tokens
 
-LONGEST_TOKEN = 14
-"""The most characters of a token in a sentence or a table."""
+LONGEST_TOKEN = 14  # the most characters of a token in a sentence or a table
 
 
 def quoted(text: str) -> str:

@@ -39,7 +39,6 @@ _ROWS = (".csv", ".tsv", ".json", ".jsonl", ".ndjson")
 """The endings of files whose prompts may each have their own question."""
 
 _LONGEST_WORD = 8  # the most tokens that a model writes to complete a word
-
 Request = TypeVar("Request", bound=PromptRequest)
 Given = TypeVar("Given")
 Question = TypeVar("Question")
@@ -229,8 +228,7 @@ class Studied(Generic[Given, Question]):
             raise UsageError(f"{self.name}: {error}" if self.name else str(error)) from error
 
 
-StudiedPrompt = Studied[Input, Request]
-"""One prompt whose question is a request."""
+StudiedPrompt = Studied[Input, Request]  # one prompt whose question is a request
 
 
 @dataclass(frozen=True)

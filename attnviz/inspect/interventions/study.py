@@ -32,9 +32,7 @@ from attnviz.reading import damaged, typed
 from attnviz.records import HeadLabel
 from attnviz.resume import Piece, ResumeFile, restored, stored
 
-Metrics = dict[Any, NDArray[np.float64]]
-"""Numbers (change,) of each metric, by its name."""
-
+Metrics = dict[Any, NDArray[np.float64]]  # numbers (change,) of each metric, by its name
 S = TypeVar("S", bound=Scores | PatchScores)
 
 
@@ -164,8 +162,7 @@ class Study(ABC):
 _SIGNIFICANT = 0.05
 """The probability that any change at all is called significant if none has an effect."""
 
-Ends = tuple[float, float]
-"""The lower and the upper end of an interval."""
+Ends = tuple[float, float]  # the lower and the upper end of an interval
 
 
 @dataclass(frozen=True)

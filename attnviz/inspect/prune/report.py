@@ -13,8 +13,7 @@ from attnviz.inspect.prune.request import PruneRequest
 from attnviz.models.head_plan import CutPlan, Removed, cut_plans
 from attnviz.records import ModelInfo, Provenance
 
-Head = tuple[int, int]
-"""A head as (layer, head), both counted from 0."""
+Head = tuple[int, int]  # a head as (layer, head), both counted from 0
 
 
 @dataclass(frozen=True)

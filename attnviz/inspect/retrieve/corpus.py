@@ -44,9 +44,7 @@ from attnviz.models.model import Model, model_identity
 from attnviz.progress import UNWATCHED, Watch
 from attnviz.reading import WHOLE
 
-FIRST = 8
-"""The haystacks of each length, from the first text on, that name the heads to be ablated."""
-
+FIRST = 8  # the haystacks of each length, from the first text on, that name the heads to be ablated
 _SEARCHED = 1024  # the texts, from the first on, among which these haystacks are
 
 

@@ -253,9 +253,7 @@ def short_caches(
 
 
 Floats = NDArray[np.float64]
-Haystack = tuple[Question, ...]
-"""The questions about one text."""
-
+Haystack = tuple[Question, ...]  # the questions about one text
 _SHUFFLED = "fetching needles from shuffled haystacks"
 
 

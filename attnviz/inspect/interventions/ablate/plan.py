@@ -41,14 +41,9 @@ from attnviz.regions import both_texts, finished
 from attnviz.resume import digest
 from attnviz.texts import Texts, answer_and_foil, encode_texts, texts_of
 
-Pairs = tuple[tuple[int, int], ...]
-"""Positions (query, key) of tokens."""
-
-EDGE_DRAWS = 8
-"""The most times that random edges are drawn for the control."""
-
-PICTURE = "picture"
-"""The end of an edge that stands for all tokens of the pictures of a prompt."""
+Pairs = tuple[tuple[int, int], ...]  # positions (query, key) of tokens
+EDGE_DRAWS = 8  # the most times that random edges are drawn for the control
+PICTURE = "picture"  # the end of an edge that stands for all tokens of the pictures of a prompt
 
 Moved = Literal["both", "query", "key"]
 """What the random edges of a control have elsewhere: both ends, or one."""

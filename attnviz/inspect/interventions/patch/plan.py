@@ -42,9 +42,7 @@ _DRAWS = 8  # the number of random sources of the control if there is a single p
 _LEAST_DIFFERENCE = {"logit_diff": 0.1, "log_prob": 0.1, "kl": 0.01}
 """The least difference between two runs, in logits or nats: a share of less says nothing."""
 
-MOST_FOLLOWED = 4
-"""The number of heads whose tokens are patched one by one if no heads were chosen."""
-
+MOST_FOLLOWED = 4  # the number of heads whose tokens are patched one by one if no heads were chosen
 _ROUNDING = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
 _ROUNDINGS = 4
 """Two runs must also differ by this many times the rounding error of the largest logit."""
