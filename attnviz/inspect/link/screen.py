@@ -161,7 +161,7 @@ def pair_grid(report: LinkReport, rows: int, room: int, scaled: bool = True) -> 
     """
     matrices = [prompt.split.matrix(prompt.towards) for prompt in report.prompts]
     matrix = np.mean(matrices, axis=0)
-    names = [_name(report, part) for part in report.first.split.parts]
+    names = [_name(report, part).replace("embedding", "embed") for part in report.first.split.parts]
     longest = max(map(len, names))
     columns = max((room - longest - 1) // (max(longest, _CELL) + 1), 2)
     for axis, most in ((0, rows), (1, columns)):
