@@ -8,10 +8,10 @@ from functools import partial
 
 from attnviz.draw import document as doc
 from attnviz.draw.labels import short_name
+from attnviz.draw.maps import signed_limit
 from attnviz.draw.numbers import NumberScale, counted
 from attnviz.draw.palette import STEPS
 from attnviz.draw.provenance import notes_group, shape_words, share
-from attnviz.draw.scale import signed_limit
 from attnviz.draw.signed import signed_scale
 from attnviz.inspect.diff.report import (
     UNMEASURED,

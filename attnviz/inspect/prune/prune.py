@@ -38,7 +38,7 @@ from attnviz.inspect.prune.report import (
     pruned_model,
 )
 from attnviz.inspect.prune.request import Importance, PruneRequest
-from attnviz.models.head_plan import cut_plans
+from attnviz.models.cut_tensors import cut_plans
 from attnviz.models.model import Model, frame_of, require_number
 from attnviz.models.numpy_checkpoint import NumpyCheckpoint
 from attnviz.models.own import OwnAttention

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from attnviz.draw.report import Report, fields_of
 from attnviz.draw.values import model_facts
 from attnviz.inspect.prune.request import PruneRequest
-from attnviz.models.head_plan import CutPlan, Removed, cut_plans
+from attnviz.models.cut_tensors import CutPlan, Removed, cut_plans
 from attnviz.records import ModelInfo, Provenance
 
 Head = tuple[int, int]  # a head as (layer, head), both counted from 0

@@ -34,14 +34,21 @@ from attnviz.inspect.prune.report import (
     pruned_model,
 )
 from attnviz.models.bundled import Bundled
-from attnviz.models.cut_tensors import UncutError, cut_tensors, silenced
-from attnviz.models.head_plan import CutPlan, Removed, cut_plans
+from attnviz.models.cut_tensors import (
+    CutPlan,
+    Removed,
+    UncutError,
+    cut_plans,
+    cut_tensors,
+    silenced,
+)
 from attnviz.models.huggingface import load_transformers, no_bars, public_class
 from attnviz.models.model import Model
 from attnviz.models.split import require_numbers
 from attnviz.models.third_party import third_party
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.models.whole import resized
+from attnviz.models.work import LoadOptions
 from attnviz.reading import damaged, parse_json
 from attnviz.records import Input
 
@@ -90,7 +97,7 @@ class PruneStore:
             # Its files are a Llama checkpoint, and the pruned model is one as well.
             checkpoint = model.checkpoint
             self.dtype = getattr(torch, str(next(iter(checkpoint.tensors.values())).dtype))
-            model = load_transformers(str(checkpoint.directory), dtype="float32")
+            model = load_transformers(str(checkpoint.directory), LoadOptions(dtype="float32"))
         assert isinstance(model, TransformersModel)
         self._model = model
         self.projections = find_output_projections(model)

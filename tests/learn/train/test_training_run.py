@@ -12,8 +12,7 @@ import pytest
 import torch
 from transformers import AutoTokenizer, LlamaForCausalLM
 
-from attnviz.attention.checkpoint import open_checkpoint
-from attnviz.attention.family_reading import llama_stack
+from attnviz.attention.checkpoint import llama_stack, open_checkpoint
 from attnviz.attention.torch_decoder import TorchDecoder
 from attnviz.errors import LoadError, UsageError
 from attnviz.learn.train.directory import STATE_FILE
