@@ -90,10 +90,7 @@ class Series(ABC, Generic[S]):
     def cover(
         self, wanted: Sequence[int], texts: Iterable[int], add: Callable[[float], None]
     ) -> None:
-        """Measure the wanted changes over the texts, except those that are already done.
-
-        wanted, texts: their indices. add: called with the cost of each finished change.
-        """
+        """Measure what the texts lack of ``wanted``; ``add`` is given each change's cost."""
         missing: dict[int, list[int]] = {}
         for text in texts:
             done = self.done(text)
@@ -223,11 +220,7 @@ Entry = TypeVar("Entry")
 
 
 def cell_name(cell: Place, letters: str, base: int) -> str:
-    """Return the name of a head or layer, such as ``L2H5`` or ``L2KV1``; without letters ``L2``.
-
-    cell: (layer, head), (layer, key/value head) or (layer, 0). letters: such as ``H``, between
-        both numbers.
-    """
+    """Return a cell's name: ``L2H5``, ``L2KV1``, or without ``letters`` its layer's, ``L2``."""
     layer = f"L{cell[0] + base}"
     return f"{layer}{letters}{cell[1] + base}" if letters else layer
 

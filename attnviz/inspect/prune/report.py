@@ -115,10 +115,7 @@ class PruneReport(Report, Provenance):
     command = "prune"
 
     def data(self) -> dict[str, Any]:
-        """Return the report as JSON values; layers and heads count from 0, losses are nats a token.
-
-        All losses are over the held-out texts, except those under ``ranking``.
-        """
+        """Return JSON values; losses are nats a token, held out except under ``ranking``."""
         ranking, held_out = self.ranking, self.held_out
         ranked = [{"heads_left": step.heads_left, "loss": step.ranking_loss} for step in self.steps]
         random = [(point.heads_left, point.mean, *point.ends) for point in self.random]

@@ -149,10 +149,7 @@ class _Haystacks:
         self._request = request
 
     def of(self, index: int, line: Line) -> list[Haystack]:
-        """Return the haystacks that a text is long enough for, by ascending length.
-
-        index: of the text in the corpus, which turns the depths of the needles.
-        """
+        """Return the haystacks a text is long enough for, by length. index: in the corpus."""
         made_of = hay.material(self.model, hay.sentences_of(line.text), self._request)
         size = sum(map(len, made_of.sentences))
         fitting = (length for length in self.lengths if length <= size)

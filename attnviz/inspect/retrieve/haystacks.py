@@ -90,10 +90,7 @@ def sentences_of(text: str) -> tuple[str, ...]:
 
 
 def needles_of(request: RetrieveRequest) -> tuple[tuple[Needle, ...], int]:
-    """Return the facts to hide, and how many of them may be asked for, counted from the first.
-
-    If few were given, built-in ones are added, which are not asked for.
-    """
+    """Return the facts to hide, filled up with built-in ones, and how many may be asked for."""
     lines = _BUILT_IN.read_text(encoding="utf-8").splitlines()
     built_in = [Needle(*line.split("\t")) for line in lines]
     given = request.needles or tuple(built_in)

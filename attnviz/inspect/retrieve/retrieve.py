@@ -122,10 +122,7 @@ def retrieve(
 
 
 def checked_lengths(model: Model, request: RetrieveRequest) -> tuple[int, ...]:
-    """Return the haystacks' lengths in tokens, by default up to the context.
-
-    Raises as ``retrieve`` does if they do not fit.
-    """
+    """Return the lengths in tokens, by default up to the context; raise as ``retrieve`` does."""
     if model.kinds != ("self",) or not getattr(model, "causal", True):
         raise cannot_write(model.info)
     info, lengths, most = model.info, request.tokens, model.context or max(hay.DEFAULT_LENGTHS)
@@ -329,10 +326,7 @@ class HaystackStudy:
     def read(
         self, doing: str, without: Callable[[int], Sequence[Head]] = lambda haystack: ()
     ) -> list[list[Answered]]:
-        """Run the model on every question; return for each haystack what was measured.
-
-        doing: is announced. without: returns the heads to switch off, given a haystack's index.
-        """
+        """Announce ``doing``, run all questions, and return the answers by haystack."""
         info, readers = self._model.info, dict[tuple[Head, ...], Reader]()
 
         def measured(at: int) -> list[Answered]:

@@ -95,10 +95,7 @@ class EdgeAxes:
         return next(left, None)
 
     def edge(self, query: str, key: str) -> Edge:
-        """Return the edge between two words, each as ``find_in`` reads it, or to ``PICTURE``.
-
-        Raises UsageError if a word is not there, or if the query does not see the key.
-        """
+        """Return the edge between two words of the text; UsageError if there is none to hide."""
         asks, asked = self._end(self.queries, query, "query"), self._end(self.keys, key, "key")
         pairs = tuple((at, to) for at in asks for to in asked if to in self.seen(at))
         if not pairs:
@@ -126,11 +123,7 @@ class EdgeAxes:
         return edges
 
     def random(self, edges: Sequence[Edge], seed: int) -> tuple[Pairs, ...]:
-        """Return up to ``EDGE_DRAWS`` draws, each with a random edge in the place of each edge.
-
-        What is elsewhere are tokens of the same kind that are not special, and no edge is among
-        ``edges``. Empty if an edge has no alternative.
-        """
+        """Return up to ``EDGE_DRAWS`` draws of random edges; none if an edge has no other."""
         taken = set(chain.from_iterable(edge.pairs for edge in edges))
         choices = [self._moved(edge, taken) for edge in edges]
         if not all(choices):

@@ -279,11 +279,7 @@ def _start(option: str, typed: str | None, top: int, tokens: Tokens) -> AskedTok
 def _chosen(
     patching: Patching, request: PatchRequest, model: Model, kind: Kind
 ) -> tuple[tuple[Place, ...], tuple[Place, ...]]:
-    """Return the (layer, head) to patch one by one, and those to patch together.
-
-    A chosen head stands for its key/value head if keys or values are patched.
-    Raises UsageError for a head that the model does not have.
-    """
+    """Return the (layer, head) to patch one by one, and together; key/value heads if shared."""
     base, whole = request.index_base, request.what in WHOLE_LAYER
     layers, heads = model.info.layers, 1 if whole else model.info.heads
     counts = patching.heads(request.what)

@@ -38,20 +38,14 @@ _MEMORY = 2**28
 
 @dataclass(frozen=True)
 class AllPaths:
-    """The shares that every head of some layers has in later heads' inputs, by prompt pair.
-
-    blank: the report on no head.
-    """
+    """The shares of some layers' heads in later heads' inputs; ``blank``: the report on none."""
 
     kind: Kind
     effects: tuple[Mapping[HeadKey, PathEffects], ...]
     blank: PathReport
 
     def report(self, sender: Place, into: Into | None = None) -> PathReport:
-        """Return the report on one head's share in later heads' inputs.
-
-        Raises UsageError if no later head differs between the prompts.
-        """
+        """Return the report on one head's shares; UsageError if no later head differs."""
         effects, listeners = self._effects_in_layer(sender), list[Listener]()
         for sort in ATTENDED if into is None else (into,):
             keys = {key for first, *_ in effects for key in first.shares.get(sort, {})}
