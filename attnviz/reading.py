@@ -184,7 +184,7 @@ def text_lines(content: bytes, name: str) -> Iterator[str]:
 
 
 def utf8(content: bytes, name: str, failure: type[AttnvizError] = LoadError) -> str:
-    """Return UTF-8 bytes as a string without a mark; raise ``failure`` on ``name`` for others."""
+    """Return UTF-8 bytes as a string without its BOM; raise ``failure`` on ``name`` for others."""
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
