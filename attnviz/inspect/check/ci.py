@@ -47,10 +47,7 @@ def _measured(outcome: Outcome) -> str:
 
 
 def github_lines(report: CheckReport) -> Iterator[str]:
-    """Yield GitHub Actions' commands that annotate a file, one for each rule that does not hold.
-
-    Files are named from the root of the checkout, GITHUB_WORKSPACE, wherever attnviz runs.
-    """
+    """Yield GitHub's annotations of broken rules, with files named from the checkout's root."""
     path = report.path
     with suppress(OSError):  # the working directory is gone
         whole = Path(os.path.realpath(path))

@@ -69,11 +69,7 @@ _SCHEMA = "attnviz.pruned/1"
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """A model without some of its heads, in the form in which it will be stored.
-
-    shell: the model without memory for its tensors. tensors: their values by name. plan: the heads
-    that are left; None if all are left, some of them set to zero.
-    """
+    """A model without some heads: its shell, tensors by name, and plan; None for zeros."""
 
     shell: Any
     plan: CutPlan | None

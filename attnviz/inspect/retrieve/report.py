@@ -19,11 +19,8 @@ if TYPE_CHECKING:
     from attnviz.draw.files import Writer
     from attnviz.mergeable import CorpusRecord
 
-SINK, RECENT = 4, 64
-"""A streaming head attends to so many first tokens and so many last ones."""
-
-STREAMS = 0.9
-"""The share of its weight on them from which a head is called streaming."""
+SINK, RECENT = 4, 64  # a streaming head attends to so many first tokens and so many last ones
+STREAMS = 0.9  # the share of its weight on them from which a head is called streaming
 
 
 class LossChange(NamedTuple):

@@ -38,9 +38,7 @@ UNITS: Mapping[Unit, str] = {
 }
 """What is ablated at once, in words."""
 
-FED: tuple[Unit, ...] = ("ffn", "layer")
-"""The units that take a feed-forward block away."""
-
+FED: tuple[Unit, ...] = ("ffn", "layer")  # the units that take a feed-forward block away
 *_OTHERS, _LAST = [name for name in METRICS if name != "loss_delta"]
 
 
