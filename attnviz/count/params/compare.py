@@ -203,7 +203,7 @@ def _counted(cases: Sequence[Case]) -> list[_Pair]:
 
 
 def model_table(cases: Sequence[Case]) -> doc.Table:
-    """Return a table with a row of sizes and counts for each model; a dash is not known."""
+    """Return a table with a row of sizes and counts for each model; a dash where none is known."""
     pairs = _counted(cases)
     most = max(cost.total for _, cost in pairs)
 

@@ -78,11 +78,7 @@ class _Rest(Options, panel="Shape: the rest"):
 
 @dataclass(frozen=True)
 class ShapeOptions(_Rest, _FeedForward, _Latent, _Attention):
-    """All options that describe an architecture; ``d_model`` and ``heads`` are required.
-
-    A position table exists only if ``positions`` is ``learned``; the other kinds have no
-    parameters.
-    """
+    """All options of an architecture; only learned ``positions`` are a table, with parameters."""
 
     d_model: int = 0
     heads: int = 0

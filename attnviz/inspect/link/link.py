@@ -136,11 +136,7 @@ def link(
 def most_telling(
     record: AttentionRecord, labels: Mapping[tuple[int, int], HeadLabel]
 ) -> LinkChoice:
-    """Return the link that ``heads`` would name first in its finding, with the reason.
-
-    record: the attention of all heads. labels: of heads that are known to do something.
-    The result has no link if none stands out from the head's other weights.
-    """
+    """Return the link that ``heads`` would name first, and why; without link if none stands out."""
     links = agreed_links(record)
     pairs = None if links is None else links.pairs
     first = next(iter(told(record, links, labels)), None)

@@ -19,11 +19,7 @@ if TYPE_CHECKING:
 
 
 class Query(NamedTuple):
-    """The query whose attention is shown.
-
-    name: ``CLS``, ``R1``, ``row,column``, ``pool`` or ``mean``. token: its index; None for the
-    last two, which are no token.
-    """
+    """The query that is shown, by name, and its index; ``pool`` and ``mean`` are no token: None."""
 
     name: str
     token: int | None

@@ -92,11 +92,7 @@ class RolloutReport(Report):
 
     @property
     def query(self) -> int:
-        """Return the position of the token asked for, from 0; by default that of the last word.
-
-        On a picture it is that of CLS. The matrices have its row even if only some queries were
-        followed.
-        """
+        """Return the position of the token asked for; by default of the last word, or of CLS."""
         return last_word(self.tokens, self.causal) if self.asked is None else self.asked
 
     def without_sink(self) -> Matrix:
@@ -122,11 +118,7 @@ class RolloutReport(Report):
         }
 
     def rows(self) -> Iterator[tuple[object, ...]]:
-        """Yield the CSV header, then a row for each query and key with both weights.
-
-        Columns: query, key, query_token, key_token, rollout, last_layer. Pairs that a causal mask
-        hides are left out.
-        """
+        """Yield the CSV header, then a row with both weights of each query and key it can see."""
         texts = self.tokens.texts
         yield ("query", "key", "query_token", "key_token", "rollout", "last_layer")
         matrices = zip(self.queries, self.matrix.tolist(), self.raw.tolist(), strict=True)

@@ -111,11 +111,7 @@ def _pooled(values: Floats, edges: Sequence[int], *, mean: bool = False) -> Floa
 def _map(
     report: SpeechReport, head: HeadOnSound, columns: int, lines: int = 0, *, titled: bool
 ) -> doc.Maps:
-    """Return the map of a head, its frames pooled to at most so many columns.
-
-    lines: the most rows; 0 for all. Rows that do not fit are left out at the end.
-    titled: whether the map says what rows and columns are.
-    """
+    """Return a head's map of so many columns and rows (0: all), the rest left out at the end."""
     frames, frame = head.rows.shape[1], report.frame * 1000
     most = max(columns, 1)
     step = next((step for step in _STEPS if frames * frame <= step * most), frames * frame / most)

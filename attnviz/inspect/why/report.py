@@ -272,11 +272,7 @@ class WhyReport(Report, Provenance):
         return max(abs(attribution.sum - attribution.decomposed) for attribution in attributions)
 
     def part(self, kind: PartKind, layer: int | None = None) -> float:
-        """Return the contribution in logits of all parts of a kind, mean over the prompts.
-
-        kind: such as heads or feed-forward blocks. layer: only the parts in this layer; None for
-        all.
-        """
+        """Return what parts of a kind add in logits, in all layers or in one; the prompts' mean."""
         return self._mean(
             lambda attribution: fsum(
                 part.contribution
@@ -314,11 +310,7 @@ class WhyReport(Report, Provenance):
 
     @property
     def best(self) -> HeadEffect | None:
-        """Return the largest contribution among the heads that the user chose (by default all).
-
-        A head whose effect differs significantly from its base rate is preferred. None without
-        heads.
-        """
+        """Return the largest contribution of the chosen heads, a clear one first; None: no head."""
         asked = [effect for effect in self.ordered if effect.head in self.shown] or self.ordered
         return next((effect for effect in asked if effect.clear), asked[0] if asked else None)
 

@@ -37,11 +37,7 @@ _PERCENTS = ("queries_vanished", "queries_above", "weights_above")
 
 
 def document(report: ScalingReport) -> doc.Document:
-    """Return the document that shows each case without and with the scale 1/√d_k.
-
-    If a model has many layers or heads, histograms are drawn of the two with the largest and the
-    smallest effect of the scale.
-    """
+    """Return the document; of many cases, histograms of the largest and the least effect."""
     if report.activations:
         return _activations(report)
     cases, model = report.cases, report.model

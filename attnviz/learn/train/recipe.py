@@ -281,8 +281,7 @@ class Recipe(RecipeTable):
         """Return the index of the phase at a point of the training.
 
         used: the share of the budget used so far. index: phase of the step before. read: tokens
-            trained on in that phase.
-        """
+            trained on in that phase."""
         while index < len(self.phase) - 1:
             phase = self.phase[index]
             if used < phase.until and (phase.tokens is None or read < phase.tokens):

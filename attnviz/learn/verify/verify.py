@@ -132,11 +132,7 @@ def _sizes(request: VerifyRequest) -> Sizes:
 
 
 def compared_case(case: AttentionCase, keras: Any = None) -> Iterator[Checked]:
-    """Yield the checks of a case, one for each pair of an own and another implementation.
-
-    Outputs are compared, and attention weights if both implementations return them.
-    keras: the package; None leaves it out.
-    """
+    """Yield the checks of a case, for each own and each other implementation; Keras if given."""
     ours = _own_answers(case)
     pairs: list[tuple[str, str, Answer]] = []
     (batch, tokens, width), keys = case.query.shape, case.key.shape[1]
