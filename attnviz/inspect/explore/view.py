@@ -284,6 +284,11 @@ def places_of(tokens: Tokens, typed: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(indices)) or tuple(span.start for span in word_spans(tokens, typed))
 
 
+@lru_cache(maxsize=8)
+def _labels(tokens: Tokens, encoding: str) -> Sequence[str]:
+    return token_labels(tokens, encoding)
+
+
 def _names(record: AttentionRecord, encoding: str) -> tuple[list[str], list[str]]:
     axes = link_names(record, LONGEST)
     queries, keys = ([visible(name, encoding) for name in names] for names in axes)
@@ -461,8 +466,3 @@ def _run_of(view: View, written: Written) -> WrittenRun:
         index_base=report.index_base,
         known=view.frame.known,
     )
-
-
-@lru_cache(maxsize=8)
-def _labels(tokens: Tokens, encoding: str) -> Sequence[str]:
-    return token_labels(tokens, encoding)

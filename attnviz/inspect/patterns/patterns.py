@@ -310,7 +310,7 @@ def tallies_of(results: Sequence[TextScores], prefix: str = "") -> Tallies:
         "based": (known & ~np.isnan(base)).sum(0),
         "agreeing": (founded & (strength >= least)).sum(0),
         "told": (~np.isnan(described)).sum(0),
-        "lost": np.sum([[place in result.lost for place in places] for result in results], 0),
+        "lost": np.sum([[head in result.lost for head in places] for result in results], 0),
         "texts": np.array(len(results)),
         **{
             f"delimiter.{token}": known_exact(gained).sum(0)
