@@ -299,8 +299,8 @@ class ChatOption(Options):
 
     chat: str | None = option(
         "FILE|TEXT",
-        "A chat instead of TEXT, formatted with the model's own template: JSON with role and "
-        "content, or lines such as user: Hi.",
+        "A chat instead of TEXT: JSON with role and content, or lines such as user: Hi. The "
+        "model's own chat template is applied.",
         words=True,
     )
 

@@ -66,7 +66,7 @@ def link(
     model: shared.DrawnModel,
     output: shared.ArrayOutput,
 ) -> None:
-    """Show why a head looks at a token: what wrote the query and the key."""
+    """Show why a head looks at a token: what its query and key come from."""
     from attnviz.inspect.link import link as question
     from attnviz.prompts.study import read_prompts
 

@@ -117,7 +117,7 @@ def scaling(
     loading: shared.Loading,
     output: shared.Output,
 ) -> None:
-    """Compare the softmax with and without the scaling by 1/√d_k."""
+    """Compare the softmax with and without scaling by 1/√d_k."""
     from attnviz.learn.scaling import scaling as question
     from attnviz.texts import read_texts
 

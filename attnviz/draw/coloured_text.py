@@ -81,7 +81,7 @@ def text_block(shown: Map, theme: Theme, max_width: int, lines: int = 0) -> Bloc
     if captioned:
         last = kept[-1][-1].place
         words = theme.spell(
-            f"tokens {kept[0][0].place}–{last} of {len(shown.keys)}, around the largest"
+            f"tokens {kept[0][0].place}–{last} of {len(shown.keys)}, around the peak"
         )
         drawn.append(text_line((" " * _INDENT + fit(words, max_width - _INDENT).rstrip(), DIM)))
     for row in kept:

@@ -98,7 +98,7 @@ MEASURES: Mapping[str, Measure] = {
         ),
         Measure(
             name="self", family="position",
-            target="the token itself", meaning="attends to the token itself",
+            target="the token itself", meaning="attends from each token to itself",
             letter="S", colour="f0e442", short="curr", said="current token", needs=("one text",),
         ),
         Measure(
@@ -109,7 +109,7 @@ MEASURES: Mapping[str, Measure] = {
         Measure(
             name="local", family="position",
             target=f"the tokens at most {NEAR} away, itself included",
-            meaning=f"attends to the tokens around it, at most {NEAR} away",
+            meaning=f"attends to tokens within {NEAR} positions of the current one",
             letter="l", colour="3fb6a8", short="loc", said="local", needs=("one text",),
             absent="no query of {text} sees tokens further away",
         ),

@@ -106,7 +106,7 @@ def test_few_lines_show_the_largest_values(theme, lines):
     assert text[-1].endswith(theme.ellipsis)
     assert all(width(line) <= 60 for line in drawn)
     if lines > (2 if theme.colour else 4):
-        said = re.fullmatch(r"  tokens (\d+)[–-](\d+) of 301, around the largest", drawn[0])
+        said = re.fullmatch(r"  tokens (\d+)[–-](\d+) of 301, around the peak", drawn[0])
         words = re.findall(r"word(\d+)", " ".join(text))
         assert [str(int(words[0]) + 1), str(int(words[-1]) + 1)] == [said[1], said[2]]
 

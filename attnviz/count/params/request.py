@@ -40,7 +40,7 @@ class _Attention(Options, panel="Shape: attention"):
     head_dim: int | None = option("N", "Head dimension (default: D / H).")
     v_head_dim: int | None = option("N", "Dimension of a head's values (default: head-dim).")
     bias: bool | None = option("", "Biases everywhere (default: none).", name="--bias/--no-bias")
-    window: int | None = option("N", "Sliding window, in tokens (default: all).")
+    window: int | None = option("N", "Sliding window, in tokens (default: none).")
     linear: bool = flag("Linear attention, with a state of fixed size.")
 
 
@@ -101,7 +101,7 @@ class Running(Options, panel="Running it"):
     source_tokens: int | None = option(
         "N", "Length of an encoder's input (default: same as --tokens)."
     )
-    batch: int = option("B", "Number of sequences at once.", 1)
+    batch: int = option("B", "Batch size.", 1)
     dtype: Dtype = option(
         "DTYPE",
         "Dtype of the weights: auto (as stored or configured, else bfloat16), float32, float16, "

@@ -82,7 +82,7 @@ class AlignRequest(IndexBase):
     most: int = option("N", "Select at most N heads.", 10, min=1, max=64)
     recipe: Literal["openai", "transformers"] | None = option(
         "NAME",
-        "For audio. openai (default): the row that predicts a token marks when it begins; "
+        "For audio: openai (default): the row that predicts a token marks when it begins; "
         "transformers: the row that reads it marks when it ends.",
         brief="Rows aligned with audio: openai, transformers.",
     )

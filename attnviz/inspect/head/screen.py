@@ -383,7 +383,7 @@ def _copies(card: HeadCard) -> list[str]:
         return []
     alone = card.writes.found
     chance = f"{alone.chance:.1%}" if alone.chance >= 0.001 else "under 0.1%"
-    copied = f"{whole_percent(alone.copying)} of {alone.tokens} tokens, attended to alone"
+    copied = f"{whole_percent(alone.copying)} of {alone.tokens} tokens fed in alone"
     return [copied, f"chance {chance}"]
 
 
@@ -473,7 +473,7 @@ def _small_tables(card: HeadCard, rows: int) -> list[doc.Table]:
             name(lambda pair: f"{words[pair[0]]} → {words[pair[1]]}"),
             doc.ColumnOf("", lambda pair: f"{pair[2]:+.2f}"),
         )
-        tables.append(("raises most", f"logits · {found.tokens} tokens, attended to alone", table))
+        tables.append(("raises most", f"logits · {found.tokens} tokens fed in alone", table))
     if card.sources:
         sources = card.sources[:rows]
         names = [f"{card.head_name(sender)} {read.into}" for sender, read in sources]

@@ -57,7 +57,8 @@ class ViewOptions(Options, panel="View"):
     )
     pair: tuple[str, str] | None = option(
         "WORD WORD",
-        "Rank the heads that link two words, compared with the same pair in shuffled texts.",
+        "Rank heads by how strongly they link two words, relative to the same pair in shuffled "
+        "texts.",
         words=True,
         brief="Heads that link two words, compared with chance.",
     )
@@ -99,8 +100,8 @@ class Compared(Options, panel="The library's own attention (--model mha)"):
     """The options that put variants of the library's own attention side by side."""
 
     compare_mask: bool = flag(
-        "Show the same heads with and without the causal mask, side by side; with --and of a "
-        "different length, the shorter text with and without its padding mask.",
+        "Show the same heads with and without the causal mask, side by side; if the --and text "
+        "differs in length, show the shorter text with and without its padding mask.",
         brief="Show the same heads with and without the causal mask.",
     )
     score: str | None = option(

@@ -159,7 +159,7 @@ def block_table(report: LensReport, blocks: Sequence[BlockReading], words: int) 
         blocks,
         doc.ColumnOf(
             "after block",
-            lambda block: report.block_name(block.block) + " = model" * (block is end),
+            lambda block: report.block_name(block.block) + " (final)" * (block is end),
             right=False,
         ),
         doc.ColumnOf(

@@ -15,8 +15,9 @@ class _Question(Options, panel="What to explain"):
 
     head: str | None = option(
         "HEAD",
-        "The head, such as L1H2, or a label such as induction (default: that of the link least "
-        "likely to arise by chance; with --query or --key, the labelled head that attends most).",
+        "The head, such as L1H2, or a label such as induction (default: the head with the link "
+        "least likely to be due to chance; with --query or --key, the labelled head that attends "
+        "most).",
         short="-H",
         brief="The head: L1H2, induction (default: picked automatically).",
     )

@@ -37,8 +37,8 @@ class _Scoring(Options, panel="What to score"):
     )
     reduce: Literal["auto", "fused", "blocks", "full"] = option(
         "MODE",
-        "How to read attention: full (a layer's whole matrices), blocks (of rows) or fused (only "
-        "sums, no weights); auto depends on the length of the text.",
+        "How to compute attention: full (a layer's whole matrices), blocks (of rows) or fused "
+        "(only sums, no weights); auto depends on the length of the text.",
         "auto",
     )
     control: Literal["random-weights"] | None = option(

@@ -51,7 +51,7 @@ def _hints(report: PatternReport) -> Iterator[str]:
     labels = [name for name in report.labels if report.labelled(name)]
     if report.watch is None and labels:
         known = "induction" if "induction" in labels else labels[0]
-        yield f"--watch {shlex.quote(label_named(known).said)} ranks all heads"
+        yield f"--watch {shlex.quote(label_named(known).said)}: rank all heads"
     elif report.watch in labels:
         words = ["attnviz", "ablate", "--head", name_of(report, report.labelled(report.watch)[0])]
         words += [] if report.model.name == "tiny" else ["--model", report.model.name]
@@ -228,7 +228,7 @@ def gaps(report: PatternReport, watch: str | None = None, *, brief: bool = False
     rates = {label_named(name).said: rate for name, rate in report.untestable.items()}
     if brief:
         names = ", ".join(rates)
-        return [f"cannot be tested: {names} (a fixed offset does as well)"] if rates else []
+        return [f"cannot be tested: {names} (a fixed offset does just as well)"] if rates else []
     sentences = []
     if rates:
         explained = ", ".join(f"{whole_percent(rate)} on {said}" for said, rate in rates.items())

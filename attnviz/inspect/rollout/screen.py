@@ -107,7 +107,8 @@ def document(report: RolloutReport) -> doc.Document:
             doc.Group([_texts(report, kept)]),
         ],
         doc.Explanation(
-            "rollout", f"measured in one pass over this text alone, {len(report.tokens)} tokens."
+            "rollout",
+            f"all weights come from one pass over this text alone, {len(report.tokens)} tokens.",
         ),
         doc.next_steps(further[report.keep_sink :], tone="faint"),
         heading=[*named(info), (layers, False), ("attention rollout", False)],
@@ -143,7 +144,7 @@ def _of_picture(report: RolloutReport, layout: TokenLayout) -> doc.Document:
         f"rollout of {info.name}",
         f"Attention rollout of {info.name}",
         [doc.Group(about), notes_group(info.notes, report.tokens), doc.Group([drawn])],
-        doc.Explanation("rollout", "measured in one pass over this image alone."),
+        doc.Explanation("rollout", "all weights come from one pass over this image alone."),
         doc.next_steps(["--token ROW,COLUMN", "--explain"], tone="faint"),
         heading=words,
         quoted=report.text,
@@ -202,14 +203,14 @@ def _finding(report: RolloutReport) -> str:
         end += f"; sink {special} ({float(row[at_sink].sum()):.0%}) left out"
     clear = [span for span in order if shares[span] >= _MORE + even * len(span)]
     for count in range(_NAMED, 0, -1):
-        named = [
-            f"{quoted_word(tokens, span)} {shares[span]:.0%} (uniform {even * len(span):.0%})"
-            for span in (clear or order)[:count]
-        ]
-        stands = f"stand{'s' * (len(named) == 1)} out in the rollout from {word}"
-        said = f"{listed(named)} {stands}{end}."
+        spans = (clear or order)[:count]
+        words = [quoted_word(tokens, span) for span in spans]
+        values = [f"{shares[span]:.0%} (uniform {even * len(span):.0%})" for span in spans]
+        stands = f"stand{'s' * (len(spans) == 1)} out in the rollout from {word}"
+        said = f"{listed(words)} {stands}: {listed(values)}{end}."
         if not clear:
-            highest = f": highest {listed(named)}" * bool(named)
+            pairs = [f"{name} {value}" for name, value in zip(words, values, strict=True)]
+            highest = f": highest {listed(pairs)}" * bool(pairs)
             said = f"No {noun} stands out in the rollout from {word}{highest}{end}."
         if fits_two_lines(said):
             break

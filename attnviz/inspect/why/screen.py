@@ -303,7 +303,7 @@ def _of_none(report: WhyReport, most: HeadEffect, whole: str, *, usual: bool) ->
     at = ""
     if source is not None and source.place and not keys.special[source.place]:
         at = _read(report, most)
-    parts = f"of {whole}, MLPs contribute {feed_forward}, all heads together {heads}"
+    parts = f"of {whole}, MLPs contribute {feed_forward} and all heads together {heads}"
     said = f"No single head decides it: {parts}; the largest, {_called(report, most)}, {value}"
     return f"{said}{at}" if fits_two_lines(f"{_predicted(report)} {said}{at}.") else said
 
