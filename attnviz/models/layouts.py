@@ -387,10 +387,11 @@ def _layout(
 ) -> TokenLayout:
     """Return the tokens of a picture. kinds: of the cells, all patches by default."""
     rows, columns, row, column = cells
-    own = kinds or ["patch"] * len(row)
+    own: Sequence[TokenKind] = kinds or ["patch"] * len(row)
+    every: list[TokenKind] = [*before, *own]
+    every += ["padding"] * padding
     is_patch = [kind == "patch" for kind in own]
-    places = np.full((3, len(before) + len(row) + padding), -1, np.intp)
+    places = np.full((3, len(every)), -1, np.intp)
     places[1:, len(before) : len(before) + len(row)] = np.where(is_patch, [row, column], -1)
     places[0] = np.where(places[1] < 0, -1, 0)
-    every = (*before, *own, *["padding"] * padding)
-    return TokenLayout(every, (Grid(picture, rows, columns, box, name),), *places)
+    return TokenLayout(tuple(every), (Grid(picture, rows, columns, box, name),), *places)

@@ -257,8 +257,7 @@ class TransformersModel:
             known = zip(self.tokenizer.convert_ids_to_tokens(list(ids)), texts, strict=True)
             pieces = [number if piece is None else piece for piece, number in known]
             backend = getattr(self.tokenizer, "backend_tokenizer", None)
-            in_python = backend is None
-            texts = tuple(map(read, pieces)) if in_python else token_texts(backend, pieces)
+            texts = tuple(map(read, pieces)) if backend is None else token_texts(backend, pieces)
         return Tokens(tuple(ids), texts, tuple(number in special for number in ids))
 
     @cached_property
