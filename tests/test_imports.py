@@ -13,7 +13,7 @@ import attnviz
 
 ROOT = Path(attnviz.__file__).parent
 
-GROUND = {"records", "errors", "reading", "options", "interrupts", "progress", "ranks", "tables"}
+GROUND = {"records", "errors", "reading", "options", "progress", "ranks", "tables"}
 GROUND |= {"token_layout"}
 """What crosses the folders: plain data and the exceptions."""
 
@@ -39,7 +39,7 @@ MAY_IMPORT = {
     "options": {"errors"},
     "tables": {"errors", "reading"},
     "ranks": {"errors"},
-    "interrupts": {"ranks"},
+    "progress": {"ranks"},
     "attention": {"errors", "reading"},
     "measures": GROUND,
     "models": {"attention"} | GROUND,

@@ -33,8 +33,7 @@ class _Model(shared.SeededModel, shared.OwnShape, Sharding, shared.LoadedModel):
 _OWN = ("TEXT", "--model", "--trust-remote-code", "--seed", "--device", "--threads")
 """The options that a module of the person's own takes."""
 
-_FOLLOWED = 3
-"""Number of heads whose losses by token a first screen may show."""
+_FOLLOWED = 3  # number of heads whose losses by token a first screen may show
 
 
 @command(

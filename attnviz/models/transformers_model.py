@@ -28,8 +28,8 @@ from attnviz.models.model import (
     word_tokens,
 )
 from attnviz.models.pieces import (
+    GrowthStep,
     ReadPiece,
-    Step,
     as_spelled,
     check_growth,
     check_ids,
@@ -272,7 +272,7 @@ class TransformersModel:
         return special_ids(added, named), read
 
     @cached_property
-    def _steps(self) -> list[Step]:
+    def _steps(self) -> list[GrowthStep]:
         backend = getattr(self.tokenizer, "backend_tokenizer", None)
         return normalizer_steps(getattr(backend, "normalizer", None))
 

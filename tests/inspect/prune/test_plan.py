@@ -2,7 +2,7 @@
 
 import pytest
 
-from attnviz.inspect.prune.plan import StackPlan, is_planned
+from attnviz.inspect.prune.prune import StackPlan, is_planned
 from attnviz.inspect.prune.store import PruneStore
 from attnviz.models.huggingface import load_transformers
 from attnviz.models.stack_model import StackModel
