@@ -73,8 +73,8 @@ class Measure(NamedTuple):
 def _relation(name: str, letter: str, colour: str, short: str, meaning: str) -> Measure:
     """Return the measure of a relation between words; the arguments are fields of ``Measure``."""
     text = f"whether the largest weight is on the word of its {name}"
-    needs: tuple[Need, ...] = ("one text",)
-    return Measure(name, "relation", text, meaning, letter, colour, short, said=name, needs=needs)
+    measure = Measure(name, "relation", text, meaning, said=name, needs=("one text",))
+    return measure._replace(letter=letter, colour=colour, short=short)
 
 
 def _between(dependent: str, head: str) -> str:
