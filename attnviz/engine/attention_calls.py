@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional
 
 from attnviz.engine.forward_pass import nearly_equal
 from attnviz.engine.hook_points import NOTHING_LEFT, Function, FunctionWatch
-from attnviz.engine.split_heads import HeadSplit, split_of
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.attention_interface import FoundAttention, answering, is_observed
+from attnviz.models.split import is_split, mesh_of
 
 if TYPE_CHECKING:
     from attnviz.models.attention_interface import PreTrainedModel
@@ -417,3 +418,58 @@ def without_recording_hooks(model: PreTrainedModel) -> Iterator[None]:
 
 # Without the mark transformers installs them again when they are next needed.
 _MARK = "_output_capturing_hooks_installed"
+
+
+# Heads that are split over processes --------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class HeadSplit:
+    """How the heads of a layer are split over processes, and which part is in this process.
+
+    size: how many processes. rank: the index of this one. group: their torch.distributed group.
+    """
+
+    size: int
+    rank: int
+    group: Any
+
+    def whole(self, part: Tensor, axis: int = 1) -> Tensor:
+        """Return ``part`` joined with those of all processes along ``axis``, that of the heads."""
+        part = part.detach().contiguous()
+        parts = [torch.empty_like(part) for _ in range(self.size)]
+        dist.all_gather(parts, part, group=self.group)
+        return torch.cat(parts, axis)
+
+    def part(self, whole: Tensor, axis: int = 1) -> Tensor:
+        """Return this process's heads from ``whole``, a tensor of all heads along ``axis``."""
+        return whole.chunk(self.size, axis)[self.rank]
+
+
+def split_of(module: nn.Module, query: Tensor, key: Tensor, value: Tensor) -> HeadSplit | None:
+    """Return how a module's heads are split, or None; UnsupportedError if that cannot be told."""
+    mesh = mesh_of(module)
+    if mesh is None:
+        return None
+    here, size = query.shape[1], mesh.size()
+    read = {inputs // value.shape[-1] for inputs in _read_by_parts(module)}
+    if not read or (here in read and here * size not in read):
+        return None  # what is not read by parts is read whole
+    groups = getattr(module, "num_key_value_groups", None)
+    if here * size not in read or groups not in (None, here // key.shape[1]):
+        raise UnsupportedError(
+            f"{type(module).__name__} has {here} query heads and {key.shape[1]} key/value heads in "
+            f"this one of {size} processes: which of the model's heads these are cannot be told; "
+            "take another number of processes, or load the model whole"
+        )
+    return HeadSplit(size, mesh.get_local_rank(), mesh.get_group())
+
+
+def _read_by_parts(module: nn.Module) -> list[int]:
+    """Return the numbers of inputs of the linear maps of which each process has some columns."""
+    maps: list[Any] = [each for each in module.modules() if isinstance(each, nn.Linear)]
+    return [
+        each.in_features
+        for each in maps
+        if is_split(each.weight) and any(at.is_shard(1) for at in each.weight.placements)
+    ]

@@ -16,8 +16,7 @@ from torch.nn import functional
 from attnviz.engine.hook_points import HookedCall
 from attnviz.engine.patchable import PatchableModel, probe_of
 from attnviz.engine.replacing import Held
-from attnviz.engine.scan.memory import fused_activations
-from attnviz.engine.scan.plan import is_causal, require_own
+from attnviz.engine.scan.plan import fused_activations, is_causal, require_own
 from attnviz.engine.scan.runner import require_two, words_to_mask
 from attnviz.errors import UsageError
 from attnviz.models.split import whole_modules

@@ -1,15 +1,15 @@
 """Hook points: the places in a running model where its heads' outputs can be read and changed.
 
 There is one for each attention call. A head's output z_h is the attention-weighted sum of its
-values, before any gate or projection. ``inside_attention`` enters the library's own attention, and
-says how tensors inside a call are edited; ``transformers_points`` finds the calls of other models.
+values, before any gate or projection. The calls of the library's own attention are found here;
+``transformers_points`` finds those of other models. Each says how tensors inside a call are edited.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -17,9 +17,12 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
+from attnviz.attention.functional import combine_masks
+from attnviz.attention.module import MultiHeadAttention
 from attnviz.engine.observer import to_numpy
-from attnviz.engine.patching import What
+from attnviz.engine.patching import ATTENDED, What
 from attnviz.engine.replacing import LostTrackError as LostTrackError
+from attnviz.errors import UsageError
 from attnviz.records import Floats, Input, Kind
 
 
@@ -260,3 +263,88 @@ def first_of(output: Any) -> Tensor | None:
 def with_first(output: Any, tensor: Tensor) -> Any:
     """Return a module's output with its first tensor replaced by ``tensor``."""
     return (tensor, *output[1:]) if isinstance(output, tuple | list) else tensor
+
+
+# The library's own attention ----------------------------------------------------------------------
+
+
+class OwnHookPoints(HookPoints):
+    """The calls of ``MultiHeadAttention`` modules under ``root``, each once, in their order."""
+
+    def __init__(self, root: nn.Module) -> None:
+        found = (module for module in root.modules() if isinstance(module, MultiHeadAttention))
+        shapes = [(each, each.shape.heads, each.shape.value_dim) for each in found]
+        super().__init__(
+            root, (HookedCall("self", layer, *shape) for layer, shape in enumerate(shapes))
+        )
+
+    @contextmanager
+    def borrowed(self) -> Iterator[None]:
+        training = [module for module in self.root.modules() if module.training]
+        try:
+            for module in training:
+                module.training = False
+            yield
+        finally:
+            for module in training:
+                module.training = True
+
+    @contextmanager
+    def editing(self, counter: CallCounter, inside: frozenset[What]) -> Iterator[None]:
+        def enter(module: nn.Module, args: tuple[Any, ...]) -> None:
+            counter.take(module)
+
+        def leave(module: nn.Module, args: tuple[Any, ...], outputs: Tensor) -> Tensor:
+            return counter.edit(outputs.transpose(1, 2)).transpose(1, 2)  # (batch, head, token, …)
+
+        def leave_weights(module: nn.Module, args: tuple[Any, ...], weights: Tensor) -> Tensor:
+            return counter.edit_inside("pattern", weights.transpose(1, 2)).transpose(1, 2)
+
+        with ExitStack() as hooks:
+            for point in self.found:
+                attention: Any = point.module
+                hooks.callback(attention.register_forward_pre_hook(enter).remove)
+                hooks.callback(attention.heads_point.register_forward_hook(leave).remove)
+                if "pattern" in inside:
+                    handle = attention.weights_point.register_forward_hook(leave_weights)
+                    hooks.callback(handle.remove)
+                for what in ATTENDED if not inside.isdisjoint(ATTENDED) else ():
+                    projection = attention.get_submodule(f"{what}_projection")
+                    dim = attention.shape.value_dim if what == "value" else attention.shape.head_dim
+
+                    def leave_projection(
+                        module: nn.Module,
+                        args: tuple[Any, ...],
+                        merged: Tensor,
+                        what: What = what,
+                        dim: int = dim,
+                    ) -> Tensor:
+                        return counter.edit_inside(
+                            what, merged.view(*merged.shape[:-1], -1, dim)
+                        ).flatten(-2)
+
+                    hooks.callback(projection.register_forward_hook(leave_projection).remove)
+            yield
+
+    @contextmanager
+    def masking(self, counter: CallCounter, hide: Hide, given: Input) -> Iterator[None]:
+        with ExitStack() as hooks:
+            for point in self.found:
+                hidden = hide(point, len(given.text), len(given.text))
+                if hidden is None:
+                    continue
+                visible = ~hidden[None]
+                if not bool(visible.tril().any(-1).all()):
+                    raise UsageError(NOTHING_LEFT)
+
+                def enter(
+                    module: nn.Module,
+                    args: tuple[Any, ...],
+                    kwargs: dict[str, Any],
+                    visible: Tensor = visible,
+                ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+                    return args, {**kwargs, "mask": combine_masks(kwargs.get("mask"), visible)}
+
+                entered = point.module.register_forward_pre_hook(enter, with_kwargs=True)
+                hooks.callback(entered.remove)
+            yield

@@ -42,12 +42,10 @@ from attnviz.engine.observer import (
     rows_of_a_block,
     to_numpy,
 )
-from attnviz.engine.own_sums import OwnSums
 from attnviz.engine.passes import PlainCheck, WatchedCall, watched
 from attnviz.engine.projections import ValueNorms
 from attnviz.engine.reduced_torch import SINKS, SOFTCAP, TorchLayer, layer_of
-from attnviz.engine.split_heads import JoinedLayer
-from attnviz.engine.sums_on_gpu import exact_products, layer_maker, sums_on_gpu
+from attnviz.engine.sums import JoinedLayer, OwnSums, exact_products, layer_maker, sums_on_gpu
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.measures.reduced import ReducedLayer
 from attnviz.models.attention_interface import PreTrainedModel, uses_interface

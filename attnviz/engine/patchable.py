@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from attnviz.attention.torch_decoder import TorchDecoder
 from attnviz.engine.effects import Variant
 from attnviz.engine.forward_pass import TWO_STACKS, ForwardPass
-from attnviz.engine.hook_points import HookedCall, HookPoints, Intervention, hooked
-from attnviz.engine.inside_attention import OwnHookPoints
+from attnviz.engine.hook_points import HookedCall, HookPoints, Intervention, OwnHookPoints, hooked
 from attnviz.engine.linear_map import require_rows_apart
 from attnviz.engine.patching import What
 from attnviz.engine.replacing import LostTrackError, Replace

@@ -69,9 +69,9 @@ SITES: Mapping[What, SiteSort] = {
 }
 """Everything that is known of a sort of site: heads' outputs before the output projection, the
 inputs of an attention call, its weights, what a feed-forward block adds, the stream that enters a
-layer. A new sort is a row here, an edit for torch (``inside_attention`` for a part of the
-attention, ``scan.plan`` for blocks) and one for NumPy (``attention.growing``); options, help and
-screens follow."""
+layer. A new sort is a row here, an edit for torch (``hook_points`` and ``transformers_points`` for
+a part of the attention, ``scan.plan`` for blocks) and one for NumPy (``attention.growing``);
+options, help and screens follow."""
 
 WHOLE_LAYER: frozenset[What] = frozenset(
     what for what, sort in SITES.items() if sort.hook == "block"

@@ -15,11 +15,18 @@ from numpy.typing import NDArray
 
 from attnviz.attention.functional import Array, namespace
 from attnviz.engine.backend import backend_of
-from attnviz.engine.capture import Asked, Choice, asked, no_such_head, reading_segments, record_of
+from attnviz.engine.capture import (
+    Asked,
+    Choice,
+    asked,
+    no_such_head,
+    open_probing,
+    reading_segments,
+    record_of,
+)
 from attnviz.engine.device_sizes import sizes_of
 from attnviz.engine.head_run import Head, HeadRun, Run
 from attnviz.engine.observer import BlockFacts, KeepWeights, QueriesKeys, to_numpy
-from attnviz.engine.probing import open_probing
 from attnviz.engine.selection import check_heads
 from attnviz.errors import AttnvizError, UnsupportedError, UsageError
 from attnviz.models.model import Model

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -34,10 +35,9 @@ from attnviz.engine.hook_points import (
     HookPoints,
     enclosing_block,
 )
-from attnviz.engine.inside_attention import edited_call
 from attnviz.engine.linear_map import is_linear, linear_maps
 from attnviz.engine.passes import WatchedCall, encoder_modules, kind_of, watched
-from attnviz.engine.patching import SITES, What
+from attnviz.engine.patching import ATTENDED, SITES, What
 from attnviz.engine.replacing import LostTrackError
 from attnviz.errors import UnsupportedError
 from attnviz.models.attention_interface import uses_interface
@@ -305,3 +305,21 @@ def _refused(probe: ForwardPass, why: str) -> UnsupportedError:
         f"{type(probe.model).__name__} computes attention by itself, and its output projection "
         f"was not recognised ({why}): its heads cannot be removed"
     )
+
+
+def edited_call(call: AttentionCall, counter: CallCounter, inside: frozenset[What]) -> Attended:
+    """Return output and weights, or None, of a transformers call with edited tensors."""
+
+    def edit(what: What, tensor: Tensor) -> Tensor:
+        """Return the tensor (batch, head, token, dim) after the intervention."""
+        return counter.edit_inside(what, tensor.transpose(1, 2)).transpose(1, 2)
+
+    counter.take(call.module)
+    if not inside.isdisjoint(ATTENDED):
+        given: dict[str, Any] = {what: edit(what, getattr(call, what)) for what in ATTENDED}
+        call = call.attending(**given)
+    if "pattern" in inside:
+        output, weights = call.mixing(partial(edit, "pattern"))
+    else:
+        output, weights = call.own()
+    return counter.edit(output), weights

@@ -10,8 +10,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForQuestionAnswering
 
-from attnviz.engine.attribution.integrated import integrated_gradients
-from attnviz.engine.attribution.on_torch import TorchAttributor
+from attnviz.engine.attribution.on_torch import TorchAttributor, integrated_gradients
 from attnviz.engine.attribution.parts import AskedLogit
 from attnviz.engine.effects import ScanOptions, Variant
 from attnviz.engine.labels import with_labels

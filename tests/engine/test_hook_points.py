@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from attnviz.attention.module import MultiHeadAttention
-from attnviz.engine.inside_attention import OwnHookPoints
+from attnviz.engine.hook_points import OwnHookPoints
 
 
 class Stack(nn.Module):

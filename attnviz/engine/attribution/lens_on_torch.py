@@ -26,15 +26,13 @@ from attnviz.engine.attribution.followed_run import (
     lost,
     tolerance_of,
 )
-from attnviz.engine.attribution.lens import LensReading, block_readings, head_readings
-from attnviz.engine.attribution.parts import AskedLogit
+from attnviz.engine.attribution.parts import AskedLogit, LensReading, block_readings, head_readings
 from attnviz.engine.attribution.residual_pass import Jacobian, Leaf, ResidualPass, heads_alone
 from attnviz.engine.device_sizes import sizes, widest
 from attnviz.engine.hook_points import first_of, hooked, with_first
 from attnviz.engine.likely import ALONE, answer_places
-from attnviz.engine.linear_map import matrix_of
+from attnviz.engine.linear_map import Halves, matrix_of, sums_halves
 from attnviz.engine.patchable import PatchableModel, Untouched, blocks_of, probe_of
-from attnviz.engine.scan.half_products import Halves, sums_halves
 from attnviz.engine.scan.plan import MISFITS, is_causal
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.model import Model

@@ -14,18 +14,16 @@ from numpy.typing import NDArray
 
 from attnviz.attention.functional import Activation, Floats, project
 from attnviz.attention.numpy_stack import NumpyStack, held_norm, neurons_of
-from attnviz.engine.attribution.lens import (
-    LensReading,
-    NeuronReading,
-    block_readings,
-    head_readings,
-)
 from attnviz.engine.attribution.parts import (
     ONE_TOKEN_BATCH,
     AskedLogit,
     Attribution,
     Attributor,
+    LensReading,
+    NeuronReading,
     Part,
+    block_readings,
+    head_readings,
     place_of,
 )
 from attnviz.errors import UsageError

@@ -32,7 +32,6 @@ from attnviz.engine.attribution.own_scores import (
     wide_array,
     wide_arrays,
 )
-from attnviz.engine.attribution.read_columns import ReadColumns
 from attnviz.engine.attribution.residual_pass import Jacobian, Leaf, ResidualPass, head_alone
 from attnviz.engine.attribution.scores import (
     SIDES,
@@ -47,7 +46,7 @@ from attnviz.engine.attribution.scores import (
 )
 from attnviz.engine.device_sizes import widest
 from attnviz.engine.hook_points import HookedCall, enclosing_block, hooked
-from attnviz.engine.linear_map import packed_layers
+from attnviz.engine.linear_map import ReadColumns, packed_layers
 from attnviz.engine.passes import WatchedCall, watched
 from attnviz.engine.patchable import PatchableModel, whole_pass
 from attnviz.engine.replacing import LostTrackError

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from attnviz.engine.device_sizes import sizes, sizes_on, widest
 from attnviz.engine.effects import Positions, ScanOptions, Variant
@@ -22,7 +25,6 @@ from attnviz.engine.patchable import Keep, PatchableModel, Untouched, run_pass
 from attnviz.engine.patching import Pair, Patch, PatchMetric, PatchOptions, What
 from attnviz.engine.replacing import Change, Held, LostTrackError, RowEdit, values_of
 from attnviz.engine.scan.expansion import Inside
-from attnviz.engine.scan.memory import fused_activations, peak_bytes
 from attnviz.engine.scan.patching import Measured, Patching, PatchWork
 from attnviz.engine.scan.plan import (
     MISFITS,
@@ -31,6 +33,7 @@ from attnviz.engine.scan.plan import (
     check_clean_row,
     class_of,
     find_way,
+    fused_activations,
     is_no_op,
     make_plan,
     ordered,
@@ -355,3 +358,57 @@ def torch_patching(model: PatchableModel, pairs: Sequence[Pair], options: PatchO
         runner.notes += [STARTS, *([ALONE] if alone else [])]
     estimate = partial(_estimated, runner) if options.method == "gradient" else None
     return Patching(runner, pairs, options, estimate)
+
+
+# The memory of a pass -----------------------------------------------------------------------------
+
+
+def peak_bytes(run: Callable[[], object], owned: Collection[nn.Module]) -> int:
+    """Return the most bytes of tensors that ``run`` makes, but for parameters of ``owned``."""
+    watch = _Watch(owned)
+    with watch:
+        run()
+    return watch.peak
+
+
+class _Watch(TorchDispatchMode):
+    """Measures the peak of the memory that tensors use while it is active."""
+
+    def __init__(self, owned: Collection[nn.Module]) -> None:
+        TorchDispatchMode.__init__(self)
+        self._alive = 0
+        self.peak = 0
+        self._known: weakref.WeakSet[Any] = weakref.WeakSet()
+        for module in owned:
+            for tensor in (*module.parameters(), *module.buffers()):
+                self._known.add(tensor.untyped_storage())
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Return False, so that torch does not load its compiler first, which takes a second."""
+        return False
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Collection[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        outputs = func(*args, **(kwargs or {}))
+        for output in tree_leaves(outputs):
+            if isinstance(output, Tensor):
+                self._count(output.untyped_storage())
+        return outputs
+
+    def _count(self, storage: Any) -> None:
+        if storage in self._known:
+            return
+        self._known.add(storage)
+        size = storage.nbytes()
+        self._alive += size
+        self.peak = max(self.peak, self._alive)
+        weakref.finalize(storage, self._free, size)
+
+    def _free(self, size: int) -> None:
+        self._alive -= size

@@ -6,7 +6,7 @@ Every shortcut is tried against the plain way, and used only if the numbers are 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -14,7 +14,9 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
+from attnviz.engine.device_sizes import sizes
 from attnviz.engine.effects import Positions, Variant
 from attnviz.engine.feed_forward import find_feed_forward
 from attnviz.engine.forward_pass import ends_alike, length_class, nearly_equal, not_its_own
@@ -38,7 +40,6 @@ from attnviz.engine.scan.expansion import (
     RecordBlocks,
     Strategy,
 )
-from attnviz.engine.scan.memory import rows_at_once
 from attnviz.engine.scan.runner import ENDING, UNLIKE
 from attnviz.engine.scan.unembedding import Unembedding
 from attnviz.errors import LoadError, UnsupportedError
@@ -508,3 +509,47 @@ def _site_trials(plan: ScanPlan, heads: Mapping[What, Mapping[int, int]]) -> lis
         )
     trials = [Patch(ends[0]), Patch(ends[1]), Patch(ends[0] + ends[1])]
     return [trials[at] for at in ordered(plan.model, trials)]
+
+
+# What makes a pass fast ---------------------------------------------------------------------------
+
+
+_ACTIVATIONS = "transformers.activations"
+
+
+_GELU_ROUNDING = 2e-6
+
+
+def rows_at_once(blocks: Sequence[nn.Module], tokens: int) -> int:
+    """Return on how many rows of so many tokens a block should be called at once to be fastest."""
+    weights = [weight for block in blocks for weight in block.parameters() if weight.ndim > 1]
+    buffer = sizes(weights[0].device.type).buffer_bytes if weights else None
+    if buffer is None:
+        return 1 << 30
+    widest = max(max(weight.shape) for weight in weights)
+    return max(1, buffer // (tokens * widest * weights[0].element_size()))
+
+
+@contextmanager
+def fused_activations(root: nn.Module) -> Iterator[None]:
+    """Replace each tanh GELU under ``root`` by torch's equal fused function inside this context."""
+    with ExitStack() as restored:
+        for module in root.modules():
+            plain = type(module).__module__ == _ACTIVATIONS and "forward" not in vars(module)
+            if plain and _is_tanh_gelu(module):
+                vars(module)["forward"] = _fused
+                restored.callback(vars(module).pop, "forward")
+        yield
+
+
+def _fused(x: Tensor) -> Tensor:
+    return functional.gelu(x, approximate="tanh")
+
+
+def _is_tanh_gelu(module: nn.Module) -> bool:
+    """Return True if the module computes the tanh approximation of GELU over the relevant range."""
+    if next(module.parameters(), None) is not None:
+        return False
+    x = torch.linspace(-9, 9, 181)
+    y = module(x)
+    return isinstance(y, Tensor) and bool(((y - _fused(x)).abs() <= _GELU_ROUNDING).all())

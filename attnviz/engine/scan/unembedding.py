@@ -27,7 +27,7 @@ from attnviz.measures.rows import on_host
 from attnviz.models.pool import spread
 
 if TYPE_CHECKING:  # torch only where needed
-    from attnviz.engine.scan.half_products import Halves
+    from attnviz.engine.linear_map import Halves
 
 _SAFE = 60.0
 """If a logit grows by more than this, p·exp δ may overflow float32, and the row is recomputed."""
@@ -248,7 +248,7 @@ class Unembedding:
             return None
         if rows.requires_grad:
             return None
-        from attnviz.engine.scan.half_products import Halves, sums_halves  # torch only where needed
+        from attnviz.engine.linear_map import Halves, sums_halves  # torch only where needed
 
         in_halves = sums_halves(self.weight.device.type, self.weight.dtype)
         return Halves(rows, self.weight.dtype) if in_halves else None

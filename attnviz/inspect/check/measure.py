@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.draw.labels import visible
+from attnviz.engine.capture import Probing, open_probing
 from attnviz.engine.head_run import Head, Run
-from attnviz.engine.probing import Probing, open_probing
 from attnviz.engine.selection import choose_heads
 from attnviz.engine.text_pass import token_losses
 from attnviz.errors import UsageError

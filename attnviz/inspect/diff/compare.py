@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.attention.functional import Array
+from attnviz.engine.capture import Probing
 from attnviz.engine.head_run import Head, HeadRun
 from attnviz.engine.likely import log_softmax
 from attnviz.engine.observer import Reduce, sums_or_maps, to_numpy
-from attnviz.engine.probing import Probing
 from attnviz.errors import UsageError
 from attnviz.inspect.diff.report import Floor, Predictions
 from attnviz.measures.bootstrap import intervals

@@ -11,8 +11,8 @@ from typing import get_args
 
 from attnviz.draw.labels import visible
 from attnviz.draw.values import model_of
+from attnviz.engine.capture import Probing
 from attnviz.engine.head_run import Head
-from attnviz.engine.probing import Probing
 from attnviz.errors import LoadError, UsageError
 from attnviz.inspect.diff.report import HeadState
 from attnviz.inspect.diff.request import DiffRequest

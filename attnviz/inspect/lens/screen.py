@@ -10,7 +10,7 @@ from attnviz.draw.labels import cut, token_label
 from attnviz.draw.numbers import NumberScale, counted
 from attnviz.draw.provenance import UNLIKELY, fits_two_lines, known_text, label_title, probability
 from attnviz.draw.scale import signed_tint
-from attnviz.engine.attribution.lens import BlockReading
+from attnviz.engine.attribution.parts import BlockReading
 from attnviz.inspect.lens.report import FAR, LensReport
 from attnviz.prompts.naming import LONGEST_TOKEN, is_piece, logits, next_word, placed, quoted
 from attnviz.prompts.shown import prompt_document

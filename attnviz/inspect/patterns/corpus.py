@@ -18,10 +18,9 @@ import numpy as np
 from attnviz.corpus import BLOCK, Shard, TextBlock, TextCorpus
 from attnviz.draw.numbers import counted
 from attnviz.draw.values import model_facts, model_of
-from attnviz.engine.capture import Choice, attention_kind
+from attnviz.engine.capture import Choice, Probing, attention_kind, open_probing
 from attnviz.engine.known_labels import by_label
 from attnviz.engine.observer import notes_of_runs
-from attnviz.engine.probing import Probing, open_probing
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
 from attnviz.inspect.patterns.measure import Place, TextScores, measure

@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import product
 
 from attnviz.draw.numbers import counted
-from attnviz.engine.probing import Probing
+from attnviz.engine.capture import Probing
 from attnviz.errors import UsageError
 from attnviz.inspect.patterns.relations import AnnotatedSentence, WordView, shipped_sentences
 from attnviz.inspect.patterns.report import Probe

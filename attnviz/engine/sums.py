@@ -1,31 +1,44 @@
-"""Reads sums over the attention rows of a model that computes attention by itself, such as BLOOM.
+"""Read sums over the attention rows of a model on any device, also of heads in several processes.
 
-While it runs, the product of its queries and keys is a tensor without memory, on torch's meta
-device, that notes what becomes of it: a scale, a bias of each key (ALiBi, Press et al. 2022), a
-mask, the softmax. Where the weights would be multiplied with the values, ``TorchLayer`` computes
-the outputs in blocks, so that no matrix of the text is made. Anything else that is done with the
-product ends the pass with ``IncompleteError``.
+A model whose attention is looked up hands its calls over. One that computes attention by itself,
+such as BLOOM, multiplies tensors without memory, on torch's meta device, that note what becomes of
+the product of queries and keys: a scale, a bias of each key (ALiBi, Press et al. 2022), a mask, the
+softmax. Where the weights would be multiplied with the values, ``TorchLayer`` computes the outputs
+in blocks, so that no matrix of the text is made. Anything else that is done with the product ends
+the pass with ``IncompleteError``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import cache, reduce
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from torch.nn import functional
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from attnviz.engine.attention_calls import FUSED_INPUTS, HIDING, IncompleteError
+from attnviz.engine.attention_calls import FUSED_INPUTS, HIDING, HeadSplit, IncompleteError
 from attnviz.engine.attribution.own_scores import factors_of
 from attnviz.engine.attribution.residual_pass import MIXING, PRODUCTS, QUOTIENTS, SUMS
+from attnviz.engine.device_sizes import sizes
 from attnviz.engine.hook_points import Function, FunctionWatch, name_of, named
+from attnviz.engine.observer import note_of_runs
 from attnviz.engine.reduced_torch import Masked, TorchLayer, every_key, read_mask
+from attnviz.measures.reduced import Equals, Reduced, ReducedLayer
+from attnviz.measures.rows import Columns, Weights
+from attnviz.models.memory import require_room
+from attnviz.models.split import device_of
+from attnviz.models.transformers_model import TransformersModel
+from attnviz.records import Bools, Ints
 
 _SHAPING = {
     *("view", "reshape", "unflatten", "flatten", "contiguous", "clone"),
@@ -198,3 +211,158 @@ def _noting(scores: _Scores, name: str, args: Any, kwargs: Any) -> _Scores:
 def _bare(given: Any) -> Any:
     """Return arguments with tensors that have shapes and no memory."""
     return tree_map(lambda one: one.to("meta") if isinstance(one, Tensor) else one, given)
+
+
+# On a GPU -----------------------------------------------------------------------------------------
+
+
+_NUMBERS = 160
+"""About how many numbers the row of a head has: columns, equal tokens in nine orders, and for a
+kernel's own use up to 64 columns and 64 buckets."""
+
+_LEFT_BYTES = 2**30
+"""More memory than this is returned after a pass, of what torch holds and does not use."""
+
+
+def layer_maker() -> Callable[..., TorchLayer]:
+    """Return a function that makes each layer of one pass, with the arguments of ``TorchLayer``.
+
+    It returns a ``TritonLayer`` if the queries are on a GPU of NVIDIA or AMD (torch calls both
+    ``cuda``) and Triton is installed; otherwise a ``TorchLayer``.
+    """
+    run: Any = None
+
+    def make(query: Tensor, *given: Any, **options: Any) -> TorchLayer:
+        nonlocal run
+        kernels = _kernels() if query.device.type == "cuda" else None
+        if kernels is None:
+            return TorchLayer(query, *given, **options)
+        run = run or kernels.KernelRun()
+        return kernels.TritonLayer(query, *given, **options, run=run)
+
+    return make
+
+
+@cache
+def _kernels() -> Any:
+    """Return the module with the kernels; None without Triton, with a note if it is broken."""
+    if find_spec("triton") is None:
+        return None
+    try:
+        return import_module("attnviz.engine.reduced_triton")
+    except Exception as error:  # noqa: BLE001 - such as of a release that is too old
+        why = f"triton cannot be imported ({type(error).__name__})"
+        note_of_runs(f"attention is summed in blocks, which is slower: {why}")
+        return None
+
+
+@contextmanager
+def exact_products(device: torch.device) -> Iterator[None]:
+    """Make ``cuda`` multiply in full float32 inside this context: TF32 keeps 10 bits of a score."""
+    chosen = torch.get_float32_matmul_precision()
+    try:
+        if device.type == "cuda":
+            torch.set_float32_matmul_precision("highest")
+        yield
+    finally:
+        if device.type == "cuda":
+            torch.set_float32_matmul_precision(chosen)
+
+
+@contextmanager
+def sums_on_gpu(model: TransformersModel, texts: int, tokens: int) -> Iterator[None]:
+    """Check a GPU's memory for a pass with sums in this context; free unused memory on leaving.
+
+    texts, tokens: how many texts, of how many tokens each. Raises UsageError if they do not fit.
+    """
+    device = device_of(model.model)
+    if device.type == "cpu":
+        yield
+        return
+    require_room(
+        f"a pass over {tokens:,} tokens with sums over its attention takes beside the model",
+        pass_bytes(model, texts, tokens),
+        "shorten the text",
+        device,
+    )
+    every = (each.device for each in model.model.parameters())
+    own = {device, *(other for other in every if other.type == device.type)}
+    card: Any = getattr(torch, device.type)
+    try:
+        yield
+    finally:
+        if device.type == "mps":
+            held = card.driver_allocated_memory() - card.current_allocated_memory()
+        else:
+            held = sum(card.memory_reserved(on) - card.memory_allocated(on) for on in own)
+        if held > _LEFT_BYTES:
+            card.empty_cache()
+
+
+def pass_bytes(model: TransformersModel, texts: int, tokens: int) -> int:
+    """Return roughly the most bytes that a pass takes, with the sums of one text at a time.
+
+    Sums are those of as many heads as fit a fixed memory, or of one. A layer holds the states
+    before and after it, and beside them its queries, keys and values with the sums over its rows,
+    or later what its feed-forward network makes of the states.
+    """
+    info, width = model.info, model.sizes.width
+    inner = getattr(model.model.config, "intermediate_size", None) or 4 * width
+    wide = next(model.model.parameters()).element_size()
+    attention = wide * texts * 2 * info.head_dim * (info.heads + info.kv_heads)
+    one, at_once = 4 * tokens * _NUMBERS, sizes(device_of(model.model).type).sum_bytes
+    sums = min(info.heads * one, max(2 * at_once, one))
+    states, forward = wide * texts * 2 * width, wide * texts * 2 * inner
+    return int(tokens * states + max(tokens * attention + sums, tokens * forward))
+
+
+# Of heads that are split over processes -----------------------------------------------------------
+
+
+class JoinedLayer:
+    """A ``ReducedLayer`` of all processes' heads, of which each sums its own and sends the sums."""
+
+    def __init__(self, layer: ReducedLayer, split: HeadSplit, device: torch.device) -> None:
+        self._layer, self._split, self._device = layer, split, device
+        self.heads = layer.heads * split.size
+        self.first, self.past = layer.first, layer.past
+
+    def parts(self, numbers: int) -> Iterator[tuple[Sequence[int], JoinedLayer]]:
+        own = self._layer.heads
+        for heads, part in self._layer.parts(numbers):
+            of_all = [rank * own + head for rank in range(self._split.size) for head in heads]
+            yield of_all, JoinedLayer(part, self._split, self._device)
+
+    def reduced(
+        self,
+        columns: Columns,
+        buckets: int | None = None,
+        equals: Equals | None = None,
+        *,
+        far: bool = False,
+    ) -> Reduced:
+        found = self._layer.reduced(columns, buckets, equals, far=far)
+        parts: Any = (None if part is None else self._joined(part) for part in found)
+        return Reduced(*parts)
+
+    def rows(self, start: int, stop: int) -> Weights:
+        return self._joined(self._layer.rows(start, stop))
+
+    def outputs(self, queries: Sequence[int]) -> Weights:
+        return self._joined(self._layer.outputs(queries))
+
+    def strongest(self, number: int, hidden: Bools) -> list[list[tuple[float, int, int]]]:
+        parts: list[Any] = [None] * self._split.size
+        mine = self._layer.strongest(number, hidden)
+        dist.all_gather_object(parts, mine, group=self._split.group)
+        return [head for part in parts for head in part]
+
+    def single(self, keys: Ints) -> Weights:
+        return self._joined(self._layer.single(keys))
+
+    def sources(self, shares: Weights) -> Weights:
+        return self._joined(self._layer.sources(shares)[None]).mean(0)
+
+    def _joined(self, part: Weights) -> Weights:
+        sent = torch.as_tensor(part).to(self._device)
+        return self._split.whole(sent, 0).cpu().numpy()
