@@ -49,17 +49,14 @@ def _in_torch(model: Any, tokens: Tokens) -> Iterator[None]:
     from attnviz.engine.hook_points import hooked
 
     trunk = model.model.base_model
-    ids, segments = (torch.tensor(each) for each in (tokens.ids, tokens.segments))
+    ids, segments = torch.tensor(tokens.ids), torch.tensor(tokens.segments)
 
     def told(module: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         read = options.get("input_ids", args[0] if args else None)
-        if (
-            read is None
-            or read.shape[-1] > len(ids)
-            or not (read.cpu() == ids[: read.shape[-1]]).all()
-        ):
+        known = 0 if read is None else read.shape[-1]
+        if read is None or known > len(ids) or not (read.cpu() == ids[:known]).all():
             return None
-        types = segments[: read.shape[-1]].to(read.device).expand_as(read)
+        types = segments[:known].to(read.device).expand_as(read)
         return args, options | {"token_type_ids": types}
 
     if "token_type_ids" not in inspect.signature(trunk.forward).parameters:
@@ -147,10 +144,9 @@ def capture_text(
     model: Model, text: str, choice: Choice, advance: Advance = UNWATCHED
 ) -> tuple[AttentionRecord, bool]:
     """Return the attention over ``text``, and whether heads were left out; see ``asked``."""
-    given, kind, heads = (wanted := asked(model, text, choice)).given, wanted.kind, wanted.heads
-    record = capture(
-        model, given.text, kind=kind, target=given.target, heads=heads, advance=advance
-    )
+    wanted = asked(model, text, choice)
+    tokens, target, heads = wanted.given.text, wanted.given.target, wanted.heads
+    record = capture(model, tokens, kind=wanted.kind, target=target, heads=heads, advance=advance)
     return record, heads is not None
 
 
@@ -253,11 +249,8 @@ def require_maps(heads: int, queries: int, keys: int, advice: str) -> None:
 
     heads, queries, keys: the size of the maps. advice: the end of the message, what to do instead.
     """
-    require_room(
-        f"the maps of {heads:,} heads over {queries:,} x {keys:,} tokens take",
-        4 * heads * queries * keys,
-        advice,
-    )
+    maps = f"the maps of {heads:,} heads over {queries:,} x {keys:,} tokens take"
+    require_room(maps, 4 * heads * queries * keys, advice)
 
 
 def capture(
@@ -298,14 +291,13 @@ def record_of(
     tokens = given.text
     if kind not in _DECODER_KINDS:
         given = Input(tokens)
+    weights = [layer.weights for layer in layers]
     if isinstance(model, TwoTextModel):
         causal = kind != "cross" and model.causal and len(tokens) > 1
     else:
         causal = kind != "cross" and all(
-            layer.weights.shape[-1] > 1 and not (np.triu(layer.weights, 1) > 0).any()
-            for layer in layers
+            own.shape[-1] > 1 and not (np.triu(own, 1) > 0).any() for own in weights
         )
-    weights = [layer.weights for layer in layers]
     notes = model.info.notes + model.notes_for(tokens)  # only the run may have found overflow
     notes += no_numbers(model.info, weights) + _lost_weight(layers)
     info = replace(model.info, notes=notes)
@@ -322,7 +314,6 @@ def _lost_weight(layers: tuple[LayerWeights, ...]) -> tuple[str, ...]:
 
 
 # Measuring heads ----------------------------------------------------------------------------------
-
 
 _TRIAL = "The cat sat on the mat."
 
@@ -390,7 +381,6 @@ class Probing:
         if len(vocabulary.plain) < length or self.kind == "cross":
             return None
         tokens = random_copies(vocabulary, length, copies, seed)
-        context = self.model.context
         if self.kind == "decoder" and isinstance(self.model, TwoStackModel):
             context = self.model.target_context
             source = self.model.encode(_TRIAL)
@@ -399,8 +389,10 @@ class Probing:
             target = Tokens(
                 start.ids + plain.ids, start.texts + plain.texts, start.special + plain.special
             )
-            return Input(source, target) if _fits(target, context) else None
-        return Input(tokens) if _fits(tokens, context) else None
+            given = Input(source, target)
+        else:
+            context, given = self.model.context, Input(tokens)
+        return given if context is None or len(given.predicted) <= context else None
 
     def notes_for(self, inputs: Sequence[Input]) -> tuple[str, ...]:
         """Return notes about these inputs, in addition to the model's own notes."""
@@ -441,10 +433,6 @@ class Probing:
     def twin(self, seed: int) -> Probing:
         """Return the architecture with random parameters, opened for the same kind of attention."""
         return Probing(random_twin(self.model, seed), self.kind, self.causal)
-
-
-def _fits(tokens: Tokens, context: int | None) -> bool:
-    return context is None or len(tokens) <= context
 
 
 def open_probing(model: Model, kind: Kind | None = None) -> Probing:

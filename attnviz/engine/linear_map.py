@@ -7,7 +7,7 @@ halves many times as fast as float32; a processor skips what is read of no produ
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from attnviz.engine.forward_pass import nearly_equal
-from attnviz.engine.hook_points import Function, FunctionWatch, named
+from attnviz.engine.hook_points import Function, FunctionWatch, hooked, named
 from attnviz.errors import UnsupportedError
 from attnviz.models.split import is_packed, is_split, whole_weight
 from attnviz.models.third_party import running
@@ -35,16 +35,16 @@ def linear_maps(
     enter: gets the module and its arguments. A linear map has a weight of two axes, or
         ``is_linear`` holds for it; parts of a wrapped one are left out.
     """
-    inside: set[int] = set()
-    with ExitStack() as hooks:
-        for module in root.modules():
-            weight = getattr(module, "weight", None)
-            matrix = isinstance(weight, Tensor) and weight.ndim == 2
-            if is_linear(module) and id(module) not in inside:
-                inside |= {id(part) for part in module.modules() if part is not module}
-            elif not matrix or id(module) in inside or isinstance(module, nn.Embedding):
-                continue
-            hooks.callback(module.register_forward_pre_hook(enter).remove)
+    inside, maps = set[nn.Module](), list[nn.Module]()
+    for module in root.modules():
+        weight = getattr(module, "weight", None)
+        matrix = isinstance(weight, Tensor) and weight.ndim == 2
+        if is_linear(module) and module not in inside:
+            inside |= {part for part in module.modules() if part is not module}
+        elif not matrix or module in inside or isinstance(module, nn.Embedding):
+            continue
+        maps.append(module)
+    with hooked(*(module.register_forward_pre_hook(enter) for module in maps)):
         yield
 
 
@@ -80,8 +80,8 @@ def matrix_of(module: Any, like: Tensor, inputs: int = 0) -> Tensor:
     shift = module.forward(like.new_zeros(1, 1, inputs))[0]
     matrix = module.forward(torch.eye(inputs).to(like)[None])[0] - shift
     x = _trial(inputs, like)
-    found, expected = (x @ matrix)[0], module.forward(x)[0] - shift
-    if not bool((found - expected).abs().max() <= _LINEAR * expected.abs().max()):
+    product, expected = (x @ matrix)[0], module.forward(x)[0] - shift
+    if not bool((product - expected).abs().max() <= _LINEAR * expected.abs().max()):
         raise UnsupportedError(
             f"a {type(module).__module__}.{type(module).__name__} multiplies by no matrix: load "
             "the model without quantisation, or merge its adapter (merge_and_unload)"
@@ -91,15 +91,14 @@ def matrix_of(module: Any, like: Tensor, inputs: int = 0) -> Tensor:
 
 def packed_layers(root: nn.Module) -> str:
     """Return words for an error that name a layer of another library; empty if there is none."""
-    module = next(_foreign(root), None)
-    if module is None:
-        return ""
-    weight = getattr(module, "weight", None)
-    kind = type(weight if is_packed(weight) else module)
-    return (
-        f" (it has {kind.__module__}.{kind.__name__} layers: merge its adapter with "
-        "merge_and_unload, or load it without quantisation)"
-    )
+    for module in _foreign(root):
+        weight = getattr(module, "weight", None)
+        kind = type(weight if is_packed(weight) else module)
+        return (
+            f" (it has {kind.__module__}.{kind.__name__} layers: merge its adapter with "
+            "merge_and_unload, or load it without quantisation)"
+        )
+    return ""
 
 
 def require_rows_apart(root: Any) -> None:
@@ -122,8 +121,7 @@ def _foreign(root: nn.Module) -> Iterator[Any]:
     """Yield the linear layers of other libraries, or with a weight of another library's class."""
     for module in filter(is_linear, root.modules()):
         own = type(module).__module__.startswith(("torch.nn.", "transformers."))
-        weight = getattr(module, "weight", None)
-        if not own or is_packed(weight):
+        if not own or is_packed(getattr(module, "weight", None)):
             yield module
 
 
@@ -140,9 +138,9 @@ def sums_halves(device: str, dtype: torch.dtype) -> bool:
     """Return True if torch can multiply matrices of ``dtype`` on ``device`` and sum in float32."""
     if device == "cpu" or dtype not in (torch.float16, torch.bfloat16):
         return False
-    one = torch.ones(16, 16, device=device, dtype=dtype)
+    ones = torch.ones(16, 16, device=device, dtype=dtype)
     try:
-        return summed(one, one).dtype == torch.float32
+        return summed(ones, ones).dtype == torch.float32
     except (TypeError, RuntimeError):  # NotImplementedError is one
         return False
 
@@ -169,10 +167,10 @@ class Halves:
 
     def times(self, matrix: Tensor) -> Tensor:
         """Return the rows times a matrix of halves (word, width), (row, word) in float32."""
-        found = summed(self._high, matrix)
+        products = summed(self._high, matrix)
         if self._low is not None:
-            found += summed(self._low, matrix)
-        return found if self._exponent is None else found.ldexp_(self._exponent)
+            products += summed(self._low, matrix)
+        return products if self._exponent is None else products.ldexp_(self._exponent)
 
 
 # Products of which few columns are read -----------------------------------------------------------
@@ -210,9 +208,9 @@ class _Reversed(torch.autograd.Function):
         weight = weight if len(columns) == len(weight) else weight[columns]
         ctx.save_for_backward(weight, columns)
         ctx.shape = slope.shape
-        found = slope.new_zeros(len(flat), weight.shape[1])
-        found[ctx.rows] = flat[ctx.rows].index_select(1, columns) @ weight
-        return found.view(*slope.shape[:-1], -1)
+        by_x = slope.new_zeros(len(flat), weight.shape[1])
+        by_x[ctx.rows] = flat[ctx.rows].index_select(1, columns) @ weight
+        return by_x.view(*slope.shape[:-1], -1)
 
     @staticmethod
     def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor, None]:
@@ -225,9 +223,9 @@ class _Reversed(torch.autograd.Function):
         part = flat[:, inner] @ weight[:, inner].mT
         if part.numel() == ctx.shape.numel():
             return part.view(ctx.shape), None
-        found = _flat(part.new_zeros(ctx.shape))
-        found[ctx.rows].index_copy_(1, columns, part)
-        return found.view(ctx.shape), None
+        whole = _flat(part.new_zeros(ctx.shape))
+        whole[ctx.rows].index_copy_(1, columns, part)
+        return whole.view(ctx.shape), None
 
 
 def _among(part: Tensor, rows: slice, columns: Tensor, shape: torch.Size) -> Tensor:
@@ -316,13 +314,13 @@ class ReadColumns(FunctionWatch):
         self._at += 1
         if known is None or known.shape != shape:
             return func(*args, **kwargs)
-        found, rows, columns = x.new_zeros(shape), known.rows, known.columns
+        whole, rows, columns = x.new_zeros(shape), known.rows, known.columns
         part = functional.linear(_flat(x)[rows], weight[columns])
-        _flat(found)[rows[:, None], columns] = part if bias is None else part + bias[columns]
-        return found
+        _flat(whole)[rows[:, None], columns] = part if bias is None else part + bias[columns]
+        return whole
 
 
 def random_like(tensors: Sequence[Tensor]) -> list[Tensor]:
     """Return random numbers, the same in each call, of the shapes of tensors."""
     generator = torch.Generator().manual_seed(0)
-    return [torch.randn(one.shape, generator=generator).to(one) for one in tensors]
+    return [torch.randn(like.shape, generator=generator).to(like) for like in tensors]

@@ -86,17 +86,15 @@ class OwnSums(FunctionWatch):
         make: Callable[..., TorchLayer],
     ) -> None:
         super().__init__()
-        self._texts, self._tokens, self._take = texts, tokens, take
-        self._known: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
-        self._visible: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
-        self._make = make
+        self._texts, self._tokens, self._take, self._make = texts, tokens, take, make
+        self._known, self._visible = WeakTensorKeyDictionary(), WeakTensorKeyDictionary()
         self.layers = 0
 
     def call(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func is functional.scaled_dot_product_attention:
             return self._fused(args, kwargs)
         given = tree_leaves((args, kwargs))
-        marked = [one for one in given if isinstance(one, Tensor) and hasattr(one, _MARK)]
+        marked = [x for x in given if isinstance(x, Tensor) and hasattr(x, _MARK)]
         if not marked:
             scores = self._product(func, args, kwargs)
             if scores is None:
@@ -108,10 +106,10 @@ class OwnSums(FunctionWatch):
         name = name_of(func)
         if len(marked) == 1 and noted.weighed and name in MIXING and args[0] is marked[0]:
             return self._mixed(noted, func, args, kwargs)
-        if not isinstance(found := func(*_bare(args), **_bare(kwargs)), Tensor):
-            return found  # its shape or its type
-        setattr(found, _MARK, _noting(noted, name, args, kwargs))
-        return found
+        result = func(*_bare(args), **_bare(kwargs))
+        if isinstance(result, Tensor):  # else it is the shape or the type
+            setattr(result, _MARK, _noting(noted, name, args, kwargs))
+        return result
 
     def _product(self, func: Function, args: Any, kwargs: Any) -> _Scores | None:
         """Return the scores that a product of queries and keys begins; None for another call."""
@@ -122,17 +120,14 @@ class OwnSums(FunctionWatch):
             return None
         if name_of(func) != "baddbmm":
             return _Scores(*factors)
-        found = _Scores(*factors, scale=float(kwargs.get("alpha", 1)))
-        return replace(found, added=(args[0] * kwargs.get("beta", 1),))
+        added = (args[0] * kwargs.get("beta", 1),)
+        return _Scores(*factors, scale=float(kwargs.get("alpha", 1)), added=added)
 
     def _fused(self, args: Any, kwargs: Any) -> Tensor:
         given = named(FUSED_INPUTS, args, kwargs)
-        scores, mask = _Scores(given["query"], given["key"]), given.get("attn_mask")
-        if mask is not None:
-            scores = replace(scores, added=(mask,))
-        scale = given.get("scale")
-        scale = scores.query.shape[-1] ** -0.5 if scale is None else scale
-        scores = replace(scores, scale=scale)
+        mask, scale = given.get("attn_mask"), given.get("scale")
+        scale = given["query"].shape[-1] ** -0.5 if scale is None else scale
+        scores = _Scores(given["query"], given["key"], scale, () if mask is None else (mask,))
         layers = self._layers(scores, causal=bool(given.get("is_causal")))
         output: Tensor = functional.scaled_dot_product_attention(*args, **kwargs)
         self._hand_over(layers, output)
@@ -143,7 +138,7 @@ class OwnSums(FunctionWatch):
         layers = self._layers(scores, causal=False)
         by_text = value.reshape(self._texts, -1, *value.shape[-2:])
         pairs = zip(layers, by_text, strict=True)
-        output = torch.stack([layer.mixed(one) for layer, one in pairs]).transpose(1, 2)
+        output = torch.stack([layer.mixed(own) for layer, own in pairs]).transpose(1, 2)
         shape = func(*_bare(args), **_bare(kwargs)).shape
         self._hand_over(layers, output)
         return output.reshape(shape)
@@ -156,10 +151,8 @@ class OwnSums(FunctionWatch):
 
     def _layers(self, scores: _Scores, *, causal: bool) -> list[TorchLayer]:
         """Return the attention of each text. causal: no query sees a later key."""
-        query, key = (
-            factor.reshape(self._texts, -1, *factor.shape[-2:])
-            for factor in (scores.query, scores.key)
-        )
+        factors = scores.query, scores.key
+        query, key = (own.reshape(self._texts, -1, *own.shape[-2:]) for own in factors)
         heads, tokens = query.shape[1], self._tokens
         if heads % key.shape[1]:
             raise IncompleteError
@@ -210,11 +203,10 @@ def _noting(scores: _Scores, name: str, args: Any, kwargs: Any) -> _Scores:
 
 def _bare(given: Any) -> Any:
     """Return arguments with tensors that have shapes and no memory."""
-    return tree_map(lambda one: one.to("meta") if isinstance(one, Tensor) else one, given)
+    return tree_map(lambda x: x.to("meta") if isinstance(x, Tensor) else x, given)
 
 
 # On a GPU -----------------------------------------------------------------------------------------
-
 
 _NUMBERS = 160
 """About how many numbers the row of a head has: columns, equal tokens in nine orders, and for a
@@ -285,7 +277,7 @@ def sums_on_gpu(model: TransformersModel, texts: int, tokens: int) -> Iterator[N
         "shorten the text",
         device,
     )
-    every = (each.device for each in model.model.parameters())
+    every = (weight.device for weight in model.model.parameters())
     own = {device, *(other for other in every if other.type == device.type)}
     card: Any = getattr(torch, device.type)
     try:
@@ -310,8 +302,8 @@ def pass_bytes(model: TransformersModel, texts: int, tokens: int) -> int:
     inner = getattr(model.model.config, "intermediate_size", None) or 4 * width
     wide = next(model.model.parameters()).element_size()
     attention = wide * texts * 2 * info.head_dim * (info.heads + info.kv_heads)
-    one, at_once = 4 * tokens * _NUMBERS, sizes(device_of(model.model).type).sum_bytes
-    sums = min(info.heads * one, max(2 * at_once, one))
+    of_head, at_once = 4 * tokens * _NUMBERS, sizes(device_of(model.model).type).sum_bytes
+    sums = min(info.heads * of_head, max(2 * at_once, of_head))
     states, forward = wide * texts * 2 * width, wide * texts * 2 * inner
     return int(tokens * states + max(tokens * attention + sums, tokens * forward))
 
@@ -341,8 +333,8 @@ class JoinedLayer:
         *,
         far: bool = False,
     ) -> Reduced:
-        found = self._layer.reduced(columns, buckets, equals, far=far)
-        parts: Any = (None if part is None else self._joined(part) for part in found)
+        sums = self._layer.reduced(columns, buckets, equals, far=far)
+        parts: Any = (None if part is None else self._joined(part) for part in sums)
         return Reduced(*parts)
 
     def rows(self, start: int, stop: int) -> Weights:

@@ -28,7 +28,7 @@ class Log:
         self.patterns = {}
 
     def edit(self, number, point, outputs):
-        if point.what == "pattern":
+        if point.sort == "pattern":
             self.patterns[point.layer] = outputs.transpose(1, 2)
         return outputs
 

@@ -97,15 +97,6 @@ class Attribution:
     span: AnswerSpan | None = None
     several: bool = False
 
-    def __post_init__(self) -> None:
-        heads = self.heads
-        if not set(self.rows) | set(self.maps) <= set(heads):
-            raise ValueError("a row or a map belongs to a head that is no part")
-        if len(heads) != sum(part.kind == "head" for part in self.parts):
-            raise ValueError("a head is a part twice")
-        if (self.softcap is None) != (self.uncapped is None):
-            raise ValueError("a softcap and the difference before it come together")
-
     @cached_property
     def heads(self) -> Mapping[HeadKey, float]:
         """Return the contribution of every head, in the order of ``parts``."""
@@ -195,9 +186,9 @@ class Attributor(ABC):
 
     @abstractmethod
     def logits_of_texts(
-        self, texts: Sequence[Input], place: int, hidden: Sequence[int] = ()
+        self, texts: Sequence[Input], position: int, hidden: Sequence[int] = ()
     ) -> Array:
-        """Return the logits (text, vocab) at ``place`` of texts of one length, in float64.
+        """Return the logits (text, vocab) at a position of texts of one length, in float64.
 
         Of question answering they are ln p of the answer's start and end among the context's
         tokens. hidden: for each text the token to which no other attends. Raises UnsupportedError
@@ -205,19 +196,18 @@ class Attributor(ABC):
         """
 
 
-def place_of(position: int | None, tokens: int, default: int) -> int:
+def index_of(position: int | None, tokens: int, default: int) -> int:
     """Return a typed position as an index below ``tokens``; UsageError if there is no such one."""
-    place = default if position is None else position + tokens * (position < 0)
-    if not 0 <= place < tokens:
+    index = default if position is None else position + tokens * (position < 0)
+    if not 0 <= index < tokens:
         raise UsageError(
             f"no position {position}: the text has tokens 0 to {tokens - 1} (or -{tokens} to -1 "
             "from the end)"
         )
-    return place
+    return index
 
 
 # The logit lens -----------------------------------------------------------------------------------
-
 
 Logits = NDArray[np.float64]
 
@@ -280,14 +270,13 @@ class LensReading:
 
 
 def block_readings(logits: Logits, answer: int) -> tuple[BlockReading, ...]:
-    """Return the prediction before the first block and after each, from logits (place, vocab)."""
+    """Return the prediction before the first block and after each, from logits (block, vocab)."""
     logs = log_softmax(logits)
     end = np.exp(logs[-1])
-    found = []
+    readings, there = [], end > 0
     for at, (row, log) in enumerate(zip(logits, logs, strict=True)):
         order = np.argsort(-row, kind="stable")[:TOP].tolist()
-        there = end > 0
-        found.append(
+        readings.append(
             BlockReading(
                 block=at - 1 if at else None,
                 probability=float(np.exp(log[answer])),
@@ -296,14 +285,14 @@ def block_readings(logits: Logits, answer: int) -> tuple[BlockReading, ...]:
                 top=tuple((word, float(np.exp(log[word]))) for word in order),
             )
         )
-    return tuple(found)
+    return tuple(readings)
 
 
 def head_readings(
     written: Iterable[tuple[Sequence[HeadKey], Array]], answer: int
 ) -> tuple[HeadReading, ...]:
     """Return which words heads raise and lower, from what they add to each logit (head, vocab)."""
-    found = []
+    readings = []
     for heads, added in written:
         xp = namespace(added)
         changes = widest(added)
@@ -311,20 +300,14 @@ def head_readings(
         order = xp.argsort(-changes, axis=-1, stable=True)
         ends = xp.concat([order[:, :TOP], xp.flip(order[:, -TOP:], axis=-1)], axis=-1)
         most = ends.shape[1] // 2
-        moved = xp.concat(
-            [xp.take_along_axis(changes, ends, axis=-1), changes[:, [answer]]], axis=-1
-        )
+        moved = xp.take_along_axis(changes, ends, axis=-1)
+        moved = xp.concat([moved, changes[:, [answer]]], axis=-1)
         for head, words, values in zip(heads, ends.tolist(), moved.tolist(), strict=True):
             pairs = [*zip(words, values, strict=False)]
-            found.append(
-                HeadReading(
-                    head,
-                    values[-1],
-                    raises=tuple((word, change) for word, change in pairs[:most] if change > 0),
-                    lowers=tuple((word, change) for word, change in pairs[most:] if change < 0),
-                )
-            )
-    return tuple(found)
+            raises = tuple((word, change) for word, change in pairs[:most] if change > 0)
+            lowers = tuple((word, change) for word, change in pairs[most:] if change < 0)
+            readings.append(HeadReading(head, values[-1], raises, lowers))
+    return tuple(readings)
 
 
 # The neurons of a feed-forward block --------------------------------------------------------------

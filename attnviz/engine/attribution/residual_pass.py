@@ -204,7 +204,7 @@ class ResidualPass(FunctionWatch):
                 hooks.callback(module.register_forward_pre_hook(enter).remove)
                 hooks.callback(module.register_forward_hook(leave).remove)
 
-            kinds = {point.kind for point in points.found}
+            kinds = {point.kind for point in points.calls}
             if "encoder" in kinds and len(kinds) > 1:  # else the encoder itself is followed
                 find: Any = root.get_encoder
                 encoder = find()
@@ -229,8 +229,8 @@ class ResidualPass(FunctionWatch):
 
     def edit(self, number: int, point: HookedCall, outputs: Tensor) -> Tensor:
         """Return a call's outputs (text, token, head, dim) as a differentiable leaf."""
-        if point.what != "output":
-            self.read[number, point.what] = outputs
+        if point.sort != "output":
+            self.read[number, point.sort] = outputs
             self._end_at(number)
             return outputs.detach()
         if self._factors is not None:
@@ -368,10 +368,8 @@ class ResidualPass(FunctionWatch):
             return value
         added = torch.as_tensor(value, dtype=like.dtype, device=like.device)
         whole = added.shape == shape and not isinstance(value, nn.Parameter)
-        kind: PartKind = "mlp" if whole else "bias"
-        return self._leaf(
-            "embedding" if self._layer is None else kind, added.expand(shape), FollowedMark.WRITTEN
-        )
+        kind: PartKind = "embedding" if self._layer is None else "mlp" if whole else "bias"
+        return self._leaf(kind, added.expand(shape), FollowedMark.WRITTEN)
 
     def _sum(self, func: Function, args: Any, kwargs: Any) -> Any:
         both = args if len(args) > 1 else (*args, kwargs["other"])

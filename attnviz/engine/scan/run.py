@@ -67,7 +67,6 @@ def open_patching(
 
 # Each head alone --------------------------------------------------------------------------------
 
-
 _REPORTS = 10
 """How often a scan reports its progress; each report repeats the clean text."""
 
@@ -101,10 +100,9 @@ def removal_effects(
         for start in range(0, len(heads), size):
             some = range(start, min(start + size, len(heads)))
             for piece in scan.scan(0, variants, some):
-                for name, found in values.items():
-                    if name in piece.metrics:
-                        measured = piece.metrics[name].tolist()
-                        found |= zip((heads[at] for at in piece.variants), measured, strict=True)
+                removed = [heads[at] for at in piece.variants]
+                for name in values.keys() & piece.metrics.keys():
+                    values[name] |= zip(removed, piece.metrics[name].tolist(), strict=True)
                 done += len(piece.variants)
                 advance(done / len(heads))
         metric: Metric = "loss_delta" if values["loss_delta"] else "output_mse"

@@ -102,7 +102,7 @@ def _sources(run: WrittenRun, head: Head) -> doc.Words:
     """Return the last token and the tokens that it attended to, such as ``“mat” ← “cat” .53``."""
     place = len(run.steps) - 1
     labels, step = token_labels(run.keys), run.steps[-1]
-    asking = token_labels(run.queries)[step.place]
+    asking = token_labels(run.queries)[step.query]
     found = [f"“{labels[at]}” {share(weight)}" for at, weight in run.sources(head, place, _SOURCES)]
     found.append(f"sink {share(run.sink_weight(head, place))}")
     words: list[tuple[str, bool | doc.Tone]] = [

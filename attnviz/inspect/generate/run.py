@@ -81,7 +81,7 @@ class WrittenRun:
         for place, step in enumerate(self.steps, len(self.begun) - 1):
             keys = place + 1 if self.kind != "cross" else len(self.source or ())
             found = {layer: row.shape for layer, row in step.rows.items()}
-            if step.place != place or found != {at: (n, keys) for at, n in shapes.items()}:
+            if step.query != place or found != {at: (n, keys) for at, n in shapes.items()}:
                 raise ValueError(f"the rows of token {place + 1} do not fit the text")
 
     @cached_property
@@ -123,7 +123,7 @@ class WrittenRun:
     @property
     def start(self) -> int:
         """Return the index of the first query, after which the first token was generated."""
-        return self.steps[0].place
+        return self.steps[0].query
 
     @property
     def heads(self) -> tuple[Head, ...]:
@@ -391,7 +391,7 @@ class _Run:
         }
         self._check({layer: [*row] for layer, row in rows.items()})
         return Step(
-            place=place,
+            query=place,
             id=typed(facts["id"], int),
             text=typed(facts["token"], str),
             probability=_probability(facts),

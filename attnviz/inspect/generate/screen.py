@@ -336,7 +336,7 @@ def _steps(report: GenerateReport, max_width: int = 0) -> doc.Table:
     entropy = doc.ColumnOf[int]("entropy", lambda at: f"{steps[at].entropy:.2f}")
     return doc.table(
         range(len(steps)),
-        words("query", lambda at: cut(queries[steps[at].place], longest)),
+        words("query", lambda at: cut(queries[steps[at].query], longest)),
         words("output", lambda at: cut(token_label(steps[at].text), longest)),
         doc.ColumnOf("p", lambda at: probability(steps[at].probability)),
         *([entropy] if most > 1 else []),
@@ -388,7 +388,7 @@ def _page(report: GenerateReport) -> Page:
         sink=np.flatnonzero(run.sink).tolist(),
         steps=[
             PageStep(
-                step.place,
+                step.query,
                 step.text,
                 step.probability,
                 [(token.text, token.probability) for token in step.likely[:_LIKELY]],
@@ -427,7 +427,7 @@ def _weights(run: WrittenRun, head: Head) -> NDArray[np.floating]:
             whole[: rows.shape[0], : rows.shape[1]] = rows
     for step in run.steps:
         row = step.rows[layer][number]
-        whole[step.place, : len(row)] = row
+        whole[step.query, : len(row)] = row
     return whole
 
 
@@ -443,4 +443,4 @@ def _look(run: WrittenRun, number: int, head: Head) -> list[Look]:
     weight, key, at = max(best)
     step, source = run.steps[at], token_name(token_labels(run.keys), key)
     words = f"step {at + 1}, before “{token_label(step.text)}”: “{source}” {share(weight)}"
-    return [Look(0, number, step.place, key, words)]
+    return [Look(0, number, step.query, key, words)]

@@ -11,7 +11,7 @@ import numpy as np
 
 from attnviz.count.params.head_cost import HeadCost, counted_model, head_cost
 from attnviz.draw.signed import Place
-from attnviz.engine.attribution.one_token import OneTokenWrites, one_token_writes
+from attnviz.engine.attribution.circuits import OneTokenWrites, one_token_writes
 from attnviz.engine.capture import Choice, attention_kind, capture, written_targets
 from attnviz.engine.known_labels import head_or_label
 from attnviz.errors import UnsupportedError, UsageError
