@@ -42,8 +42,8 @@ def test_a_label_is_short_where_its_name_does_not_fit():
     known = label._replace(source="card")
     assert label_text(known, 19) == "duplicate token .98"
     assert label_text(known, 18) == "dup .98"
-    assert label_text(label, 27) == "duplicate token .98 on text"
-    assert label_text(label, 19) == "dup .98 on text"
+    assert label_text(label, 27) == "duplicate token .98 here"
+    assert label_text(label, 19) == "dup .98 here"
     assert label_text(label, 6) == "dup"
     assert label_text(label._replace(score=math.nan), 19) == "duplicate token"
 

@@ -46,7 +46,7 @@ def asked(run, place, monkeypatch):
 def test_each_command_reads_pictures(asked, place):
     first = asked("heads", "--image", "photos/0.png", "--at", "3,4")
     assert "query 0,0" in first
-    assert "4 x 4 patches" in first
+    assert "4 × 4 patches" in first
     chosen = json.loads(asked("heads", "--image", "photos/0.png", "--head", "L1H2", "--json"))
     assert [head["head"] for head in chosen["heads"]] == ["L1H2"]
     card = asked("head", "L1H2", "--image", "photos/0.png", "--token", "1,2", "--json")
@@ -56,7 +56,7 @@ def test_each_command_reads_pictures(asked, place):
     many = [word for seed in range(5) for word in ("--image", f"photos/{seed}.png")]
     ablated = json.loads(asked("ablate", *many, "--json"))
     assert len(ablated["heads"]) == 8
-    assert "5 pictures" in asked("patterns", "--images", "photos")
+    assert "5 images" in asked("patterns", "--images", "photos")
 
 
 def test_every_kind_of_file(asked, place):
