@@ -205,7 +205,6 @@ class _Frame:
 
 
 def _texts(module: nn.Module, args: Sequence[Any], named: Mapping[str, Any]) -> list[Tensor]:
-    """Return the arguments of a module that are texts by their names."""
     parameters = inspect.signature(module.forward).parameters.values()
     names = [own.name for own in parameters if own.kind is not own.VAR_POSITIONAL]
     given = [*zip((*names, *[""] * len(args)), args, strict=False), *named.items()]
@@ -431,7 +430,6 @@ class _Watch(TorchFunctionMode):
         return texts, folded // texts
 
     def _keep(self, frame: _Frame, weights: Tensor, texts: int, head_dim: int) -> None:
-        """Keep the weights (head, query, key) of one call."""
         times, number = self._names.count(frame.name), len(self._names) - 1
         name = f"{frame.name} ({times})" if times > 1 else frame.name
         self.calls.append(
@@ -447,7 +445,6 @@ class _Watch(TorchFunctionMode):
         )
 
     def follow(self, tensor: Tensor) -> None:
-        """Keep in mind that a tensor is a product, or was made of one."""
         self._made[id(tensor)] = ref(tensor)
 
     def _is_made(self, tensor: Any) -> bool:

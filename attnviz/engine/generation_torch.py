@@ -118,7 +118,6 @@ class _Plain:
         self.causal = self._kind == "cross" or not later
 
     def read(self, ids: Sequence[int]) -> tuple[Floats, dict[int, Floats]]:
-        """Return the next token's logits (vocab,), and its query's weights (head, key) by layer."""
         given = _input(self._source, ids)
         run = self._run(given, self._removed)
         rows = {layer: weights[:, -1] for layer, weights in run.weights.items()}
@@ -188,7 +187,6 @@ class _Looking:
             self._read = None
 
     def read(self, ids: Sequence[int]) -> tuple[Floats, Mapping[int, Floats]]:
-        """Return the next token's logits (vocab,), and its query's weights (head, key) by layer."""
         text = tuple(ids)
         if self._read is None or text != self._ids:
             before, self._read = self._read, None
@@ -239,12 +237,11 @@ class _Looking:
         return self._run(ids, before)
 
     def _last(self, ids: Sequence[int], before: _Read | None = None) -> _Read:
-        """Run the model on a text as ``_pass`` does, and observe its last token only."""
+        """Run the model on a text, and observe its last token only."""
         return self._run(ids[-1:], self._run(ids[:-1], before, quiet=True))
 
     @torch.inference_mode()
     def _run(self, ids: Sequence[int], before: _Read | None = None, quiet: bool = False) -> _Read:
-        """Run the model on a text as ``_pass`` does."""
         model, points, kind = self._model, self._model.hook_points, self._model.kind
         inputs: dict[str, Any] = dict(model.inputs(_input(self._source, ids)))
         if self._source is not None:

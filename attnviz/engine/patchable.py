@@ -111,11 +111,6 @@ class PatchableModel:
         return next(self.root.parameters()).device
 
     @property
-    def itemsize(self) -> int:
-        """Return the number of bytes of one of the model's numbers."""
-        return next(self.root.parameters()).element_size()
-
-    @property
     def heads(self) -> dict[int, int]:
         """Return the number of heads of each layer that has this kind of attention."""
         points = (point for point in self.hook_points.calls if point.kind == self.kind)

@@ -81,7 +81,6 @@ class _MapsAfterSoftmax(SoftmaxWatch):
         return compute()
 
     def pass_by(self, module: nn.Module, args: tuple[Any, ...]) -> None:
-        """Record what a module gets after a softmax; called before every module."""
         if self._mixed and len(args) == 1:
             self._entered.append((module, args[0]))
 

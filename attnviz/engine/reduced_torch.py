@@ -121,7 +121,6 @@ class TorchLayer:
 
     @cached_property
     def _key(self) -> Tensor:
-        """Return the keys in the numbers that are computed with."""
         return self._given_key.to(self._wide)
 
     def _room(self, queries: int) -> Tensor | None:

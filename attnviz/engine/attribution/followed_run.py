@@ -249,13 +249,13 @@ def torch_path_reads(
     """
     calls = calls_of(model, senders)
     with model.hook_points.borrowed():
-        ours, theirs = _read_pass(model, clean), _read_pass(model, corrupt)
-    leaves = theirs.leaves
-    if list(map(_shape_of, ours.leaves)) != list(map(_shape_of, leaves)):
+        of_clean, of_corrupt = _read_pass(model, clean), _read_pass(model, corrupt)
+    leaves = of_corrupt.leaves
+    if list(map(_shape_of, of_clean.leaves)) != list(map(_shape_of, leaves)):
         raise lost(model)  # the two runs have different parts
-    pairs = zip(ours.leaves, leaves, strict=True)
+    pairs = zip(of_clean.leaves, leaves, strict=True)
     change = [(own.value - other.value).detach() for own, other in pairs]
-    read = {key: vectors for key, vectors in theirs.read.items() if vectors.requires_grad}
+    read = {key: vectors for key, vectors in of_corrupt.read.items() if vectors.requires_grad}
     jacobian = Jacobian(list(read.values()), [leaf.value for leaf in leaves])
     whole = jacobian.moved(dict(enumerate(change)))
     of_call = {leaf.point: at for at, leaf in reversed([*enumerate(leaves)])}
@@ -268,7 +268,7 @@ def torch_path_reads(
         moved = whole[at]
         if moved is None:
             continue
-        point, own = model.hook_points.calls[number], wide_array(ours.read[number, sort][0])
+        point, own = model.hook_points.calls[number], wide_array(of_clean.read[number, sort][0])
         changes = {sender: of_all[at] for sender, of_all in alone.items()}
         reads.append(
             PathRead(

@@ -325,7 +325,6 @@ def torch_neurons(
 
 
 def _of_layer(parts: Sequence[Part], layer: int) -> tuple[float, float]:
-    """Return the contributions of the feed-forward block and of the biases of a layer."""
     own = [part for part in parts if part.layer == layer]
     mlp, bias = (sum(p.contribution for p in own if p.kind == kind) for kind in ("mlp", "bias"))
     return mlp, bias

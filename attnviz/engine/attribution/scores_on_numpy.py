@@ -115,7 +115,6 @@ class _Reader:
         self._attention, self._read = run.attention(layer).alone(head), run.reads[layer]
 
     def split(self, asked: AskedLink) -> SplitScores:
-        """Return the scores of the asked query, as sums over parts."""
         parts, queries, keys = list[StreamPart](), list[Floats](), list[Floats]()
         for written, writes in _arriving(self._run, self._layer):
             query, key = self._followed(writes)

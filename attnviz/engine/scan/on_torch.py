@@ -255,7 +255,7 @@ class TorchRunner(SiteRunner):
         fixed = 0 if plan.unembedding is None else plan.unembedding.bytes_for(read)
         row = None
         if memory is None and (free := least(model.root, free_memory(model.device))) is not None:
-            coarse = _ALIVE * _numbers(plan, tokens) * model.itemsize
+            coarse = _ALIVE * _numbers(plan, tokens) * next(model.root.parameters()).element_size()
             row = coarse if fixed + coarse * (1 + wanted) * 4 < free else None
         if row is None:
             row = peak_bytes(lambda: run_pass(model, given, Untouched()), [model.root])
