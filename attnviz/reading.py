@@ -51,8 +51,7 @@ Kind = TypeVar("Kind")
 Known = TypeVar("Known")
 
 _PIECE = 2**20
-_LINES = 2**20
-"""The most lines that a list of texts may have."""
+_LINES = 2**20  # the most lines that a list of texts may have
 
 _NO_UTF8 = {
     b"\x1f\x8b": "it is packed by gzip: unpack it first",
@@ -79,10 +78,7 @@ _LONG_KEY = re.compile(rf"(?<![\w-]){_KEY}(?:[ \t]*+\.[ \t]*+{_KEY}){{63}}")
 
 
 def damage() -> tuple[type[Exception], ...]:
-    """Return the classes of the exceptions that reading a damaged file may raise.
-
-    Those of a library count if it has been imported: only then can it have raised one.
-    """
+    """Return the exceptions that damaged files raise, those of imported libraries included."""
     modules = sys.modules
     named = ((modules.get(module), error) for module, error in _OF_LIBRARIES)
     return (*_BUILT_IN, *(getattr(module, error) for module, error in named if module is not None))
@@ -101,10 +97,7 @@ _OF_LIBRARIES = (
 
 @contextmanager
 def damaged(name: str, mend: str = "") -> Iterator[None]:
-    """Raise LoadError if reading in the block fails on damaged data; attnviz's errors pass.
-
-    name: of the data, for the message. mend: what a person can do, for the message.
-    """
+    """Raise LoadError on data ``name``, with ``mend`` as advice, if the block meets damage."""
     try:
         yield
     except damage() as error:
@@ -148,10 +141,7 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def read_stream(stream: BinaryIO, name: str, most: int = 0) -> bytes:
-    """Return all bytes of an open stream; raise LoadError if it has more than ``most`` bytes.
-
-    name: of the stream, for the message. most: 0 stands for the limit of texts.
-    """
+    """Return all bytes of a stream; LoadError for more than ``most``, or the limit of texts."""
     pieces, size, most = [], 0, most or TEXT_BYTES
     try:
         while piece := stream.read(_PIECE):
@@ -183,10 +173,7 @@ def _too_large(name: str, most: int) -> LoadError:
 
 
 def text_lines(content: bytes, name: str) -> Iterator[str]:
-    """Yield the lines of a text file, without line ends.
-
-    Raises LoadError for a line that is not UTF-8, which it names, and for too many lines.
-    """
+    """Yield the lines of a text file without their ends; LoadError for too many, or no UTF-8."""
     for number, line in enumerate(io.BytesIO(content), start=1):
         if number > _LINES:
             raise LoadError(
@@ -197,10 +184,7 @@ def text_lines(content: bytes, name: str) -> Iterator[str]:
 
 
 def utf8(content: bytes, name: str, failure: type[AttnvizError] = LoadError) -> str:
-    """Return UTF-8 bytes as a string without the byte order mark.
-
-    name: how a message names them. failure: the error that is raised if they are not UTF-8.
-    """
+    """Return UTF-8 bytes as a string without its BOM; raise ``failure`` on ``name`` for others."""
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -212,11 +196,7 @@ def utf8(content: bytes, name: str, failure: type[AttnvizError] = LoadError) -> 
 
 
 def parse_json(content: bytes | str, name: str, most: int = RESULT_BYTES) -> Any:
-    """Return the value that a JSON string or its bytes describe.
-
-    name: the beginning of the LoadError that is raised if the JSON is damaged. most: the most bytes
-        that such a file may have; its values may take ``_GROWN`` times as much memory.
-    """
+    """Return the value of JSON; LoadError on ``name`` if it is damaged, or beyond ``most``."""
     try:
         text = content.decode("utf-8-sig") if isinstance(content, bytes) else content
         check_memory(text, name, most)
@@ -249,9 +229,9 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def read_toml(path: Path, what: str) -> dict[str, Any]:
-    """Return the table in a TOML file that should be ``what``; LoadError if it cannot be read."""
-    failure = f"{str(path)!r} cannot be read as {what}"
+def read_toml(path: Path, purpose: str) -> dict[str, Any]:
+    """Return the table in a TOML file; LoadError, with its purpose, if it cannot be read."""
+    failure = f"{str(path)!r} cannot be read as {purpose}"
     return parse_toml(read_bytes(path, failure=failure, most=TABLES_BYTES), failure)
 
 
@@ -316,14 +296,14 @@ def fits(value: Any, kind: Any) -> bool:
     if origin is list and inner[0] in (int, str):
         return type(value) is list and {*map(type, value)} <= {*inner}
     if origin is list:
-        return type(value) is list and all(fits(each, inner[0]) for each in value)
+        return type(value) is list and all(fits(own, inner[0]) for own in value)
     if origin is tuple:
         return type(value) is list and len(value) == len(inner) and all(map(fits, value, inner))
     if origin is Literal:
-        return any(type(value) is type(each) and value == each for each in inner)
+        return any(type(value) is type(own) and value == own for own in inner)
     if origin is Annotated:
         return fits(value, inner[0]) and value in inner[1]
-    return any(fits(value, each) for each in inner) if inner else type(value) is kind
+    return any(fits(value, own) for own in inner) if inner else type(value) is kind
 
 
 def repeated(folded: Any, most: int) -> list[Any]:

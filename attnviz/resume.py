@@ -20,11 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.draw.files import check_writable, lock, whole_file
 from attnviz.draw.labels import visible
-from attnviz.draw.whole_file import check_writable, lock, whole_file
 from attnviz.errors import LoadError, UsageError
 from attnviz.reading import ARRAY_BYTES, finite, parse_json, read_bytes
-from attnviz.records import Tokens
 
 _LONGEST_VALUE = 40
 _DIGITS = 12
@@ -56,11 +55,7 @@ class ResumeFile:
         self.done: list[Piece] = []
 
     def __enter__(self) -> ResumeFile:
-        """Open the file, or create it.
-
-        Raises UsageError for a file of another run or one that another process has open, LoadError
-        for one that cannot be read or is damaged.
-        """
+        """Open or create the file; UsageError for another run's or an open one, else LoadError."""
         check_writable(self._path, named=True)
         try:
             if not self._path.exists() or self._path.stat().st_size == 0:
@@ -130,10 +125,10 @@ def refuse_other_run(
     """Raise UsageError if a stored run differs from this one in any of its facts."""
     for name in [*here, *(name for name in there if name not in here)]:
         if there.get(name) != here.get(name):
-            one, other = ("are", "they are") if name.endswith("s") else ("is", "it is")
+            its, it = ("are", "they are") if name.endswith("s") else ("is", "it is")
             raise UsageError(
-                f"{named} is of another run: its {name.replace('_', ' ')} {one} "
-                f"{_short(there.get(name))}, here {other} {_short(here.get(name))}; {advice}"
+                f"{named} is of another run: its {name.replace('_', ' ')} {its} "
+                f"{_short(there.get(name))}, here {it} {_short(here.get(name))}; {advice}"
             )
 
 
@@ -168,8 +163,3 @@ def digest(value: object) -> str:
     """Return a short hash of any JSON value."""
     content = json.dumps(value, sort_keys=True).encode("ascii")
     return hashlib.sha256(content).hexdigest()[:_DIGITS]
-
-
-def texts_digest(texts: Sequence[Tokens]) -> str:
-    """Return a string with the number of texts and a hash of their token ids."""
-    return f"{len(texts)} ({digest([tokens.ids for tokens in texts])})"

@@ -17,10 +17,7 @@ RGB = tuple[int, int, int]
 
 
 class Tint(NamedTuple):
-    """A colour of a palette.
-
-    step: the colour level, 0 to 255. palette: empty for the user's palette.
-    """
+    """A colour level, 0 to 255, of a palette, which is empty for the user's palette."""
 
     step: int
     palette: str = ""
@@ -85,10 +82,7 @@ def series_tint(number: int) -> Tint:
 
 
 def contrasted(name: str, full: float) -> str:
-    """Return the name of a palette whose last colour begins at weight ``full`` in place of 1.
-
-    Raises UsageError unless 0 < full <= 1.
-    """
+    """Return a palette whose last colour begins at weight ``full``, in (0, 1]; else UsageError."""
     if not 0 < full <= 1:
         raise UsageError(f"expected a contrast above 0 and up to 1, got {full}")
     return name if full == 1 else f"{name}@{full!r}"
@@ -121,9 +115,9 @@ def colour_table(name: str, paper: bool = False) -> tuple[RGB, ...]:
     anchors = [tuple(bytes.fromhex(anchor)) for anchor in anchors_of(name, paper)]
     table = []
     for step in (raised(step, name) for step in range(STEPS)):
-        place = step * (len(anchors) - 1) / (STEPS - 1)
-        left = min(int(place), len(anchors) - 2)
-        share = place - left
+        position = step * (len(anchors) - 1) / (STEPS - 1)
+        left = min(int(position), len(anchors) - 2)
+        share = position - left
         ends = zip(anchors[left], anchors[left + 1], strict=True)
         red, green, blue = (round(low + (high - low) * share) for low, high in ends)
         table.append((red, green, blue))
@@ -149,10 +143,7 @@ _GROUND, _FAINTEST = bytes((24, 28, 36)), 0.3
 
 
 def shades(colour: str) -> str:
-    """Return a palette from a faint shade of a colour to the colour itself, as two anchors.
-
-    colour: RRGGBB in hexadecimal.
-    """
+    """Return a palette from a faint shade of a colour RRGGBB to the colour, as two anchors."""
     full = bytes.fromhex(colour)
     mixed = zip(_GROUND, full, strict=True)
     faint = bytes(round(dark + (bright - dark) * _FAINTEST) for dark, bright in mixed)
@@ -184,8 +175,6 @@ def written_on(colour: RGB, ground: RGB) -> RGB:
     return light
 
 
-_LIGHT = 0.25
-
 _ACCENTS = {"magma": "4fd0ff", "blues": "ffb000", DIVERGING: "7dff7d"}
 _ACCENT = "2ea8e6"
 
@@ -193,12 +182,6 @@ _ACCENT = "2ea8e6"
 def accent_colour(name: str) -> RGB:
     """Return the colour of a cursor on top of a palette: one that the palette does not contain."""
     red, green, blue = bytes.fromhex(_ACCENTS.get(re.split("[-@]", name)[0], _ACCENT))
-    return red, green, blue
-
-
-def lighter(colour: RGB) -> RGB:
-    """Return a colour a quarter of the way to white."""
-    red, green, blue = (round(part + (255 - part) * _LIGHT) for part in colour)
     return red, green, blue
 
 

@@ -2,34 +2,43 @@
 
 Every half of a character is a pixel. The weights lie over the picture as in every other outlet,
 see ``palette.veils``: strong ones hide it, weak ones darken it. Without colour, or where only ASCII
-can be written, the weights are drawn alone.
+can be written, the weights are drawn alone. A terminal that can show all pixels gets them after the
+half blocks, which give each picture its rectangle and stay where nothing else can be shown.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
+from base64 import b64encode
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache, partial
+from importlib.util import find_spec
 from itertools import groupby
-from math import ceil
+from math import ceil, isnan
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.color import Color
+from rich.console import Console
 from rich.segment import Segment
 from rich.style import Style
 
 from attnviz.draw.blocks import Block, Line, beside, flow, stack
 from attnviz.draw.coloured_text import scale_block
 from attnviz.draw.document import Picture, Pictures, Words
+from attnviz.draw.maps import weight_steps
 from attnviz.draw.numbers import counted
 from attnviz.draw.palette import STEPS, accent_colour, veils
 from attnviz.draw.prose import words_block, words_lines
-from attnviz.draw.scale import weight_steps
+from attnviz.draw.svg import picture_png
 from attnviz.draw.theme import Theme
+from attnviz.records import Bools, Floats
 
-MARK = "picture"
-"""The key under which the style of a picture's first half blocks has its number."""
-
+_MARK = "picture"  # the key under which the style of a picture's first half blocks has its number
 _GAP = 2
 _MOST_LINES, _LEAST_LINES, _AROUND = 40, 6, 6
 """The lines of a picture at most and at least, and those that a screen needs beside it."""
@@ -50,9 +59,7 @@ _CUBE = np.array([0, 95, 135, 175, 215, 255])
 """The parts of red, green and blue in colours 16 to 231 of a terminal of 256 colours."""
 
 
-def sampled(
-    shown: Picture, weights: NDArray[np.floating], rows: int, columns: int
-) -> NDArray[np.floating]:
+def sampled(shown: Picture, weights: Floats, rows: int, columns: int) -> Floats:
     """Return the weight at each of (rows, columns) cells of a picture; NaN where there is none.
 
     weights: (row, column) of the patches. A cell has the weight of the patch in its centre, or the
@@ -63,9 +70,9 @@ def sampled(
     inside, nearest, cell, own = [], [], [], []
     axes = (rows, weights.shape[0], top, bottom), (columns, weights.shape[1], left, right)
     for cells, patches, first, last in axes:
-        place = np.floor(((np.arange(cells) + 0.5) / cells - first) / (last - first) * patches)
-        inside.append((place >= 0) & (place < patches))
-        nearest.append(np.clip(place, 0, patches - 1).astype(np.intp))
+        patch = np.floor(((np.arange(cells) + 0.5) / cells - first) / (last - first) * patches)
+        inside.append((patch >= 0) & (patch < patches))
+        nearest.append(np.clip(patch, 0, patches - 1).astype(np.intp))
         middle = first + (np.arange(patches) + 0.5) / patches * (last - first)
         own.append((middle >= 0) & (middle < 1))
         cell.append((middle[own[-1]] * cells).astype(np.intp))
@@ -74,23 +81,20 @@ def sampled(
     return values
 
 
-def picture_steps(shown: Picture, weights: NDArray[np.floating]) -> NDArray[np.intp]:
-    """Return the colour level in 0 … 255 of each weight, by its root as of every map; −1 for NaN.
-
-    weights: those of the picture, of any shape.
-    """
+def picture_steps(shown: Picture, weights: Floats) -> NDArray[np.intp]:
+    """Return the colour level of each weight, of any shape, by its root; −1 for NaN."""
     assert shown.weights is not None
     largest = float(np.fmax.reduce(shown.weights, axis=None, initial=0.0))
     return weight_steps(weights / (shown.full or largest or 1.0))
 
 
-def _neighbours(mask: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], ...]:
+def _neighbours(mask: Bools) -> tuple[Bools, ...]:
     """Return for each cell whether that above, below, at the left and at the right is in a mask."""
     wide = np.pad(mask, 1)
     return wide[:-2, 1:-1], wide[2:, 1:-1], wide[1:-1, :-2], wide[1:-1, 2:]
 
 
-def _marked(shown: Picture, rows: int, columns: int) -> NDArray[np.bool_]:
+def _marked(shown: Picture, rows: int, columns: int) -> Bools:
     """Return a mask (rows, columns) of the border of the query's own patch."""
     if shown.mark is None or shown.weights is None:
         return np.zeros((rows, columns), bool)
@@ -116,7 +120,7 @@ def _drawn(shown: Picture, theme: Theme, lines: int, columns: int) -> list[Line]
         drawn.append([Segment("▀" * times, _style(*pair)) for times, pair in runs])
     if theme.pictures is not None:
         theme.pictures.append((partial(blended, shown, theme), lines, columns))
-        first, mark = drawn[0][0], Style(meta={MARK: len(theme.pictures) - 1})
+        first, mark = drawn[0][0], Style(meta={_MARK: len(theme.pictures) - 1})
         drawn[0][0] = Segment(first.text, (first.style or mark) + mark)
     return drawn
 
@@ -138,10 +142,7 @@ def blended(shown: Picture, theme: Theme, high: int, wide: int) -> NDArray[np.fl
 
 
 def _coarse(colours: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Return for each colour (…, 3) the number of the nearest one of a terminal of 256 colours.
-
-    That is one of the cube, or one of 24 greys, 8 + 10 n.
-    """
+    """Return the numbers of the nearest of 256 colours: of the cube, or 24 greys, 8 + 10 n."""
     nearest = np.abs(colours[..., None] - _CUBE).argmin(axis=-1)
     grey = np.clip(np.rint((colours.mean(axis=-1) - 8) / 10), 0, 23).astype(np.intp)
     of_cube = np.square(_CUBE[nearest] - colours).sum(axis=-1)
@@ -221,10 +222,7 @@ def _plan(part: Pictures, theme: Theme, max_width: int) -> tuple[int, int, int]:
 
 
 def pictures_block(part: Pictures, theme: Theme, max_width: int) -> Block:
-    """Return pictures side by side as far as they are readable, with a legend of their colours.
-
-    max_width: the available width in characters; no picture is cut.
-    """
+    """Return pictures side by side as far as they are readable, with a legend of their colours."""
     pictures = _visible(part, theme)
     across, lines, room = _plan(part, theme, max_width)
     shown = pictures[: across * part.rows] if part.small and part.rows else pictures
@@ -233,19 +231,23 @@ def pictures_block(part: Pictures, theme: Theme, max_width: int) -> Block:
     below = [f"{counted(hidden, noun)}: --full"] * bool(hidden)
     if not theme.half_blocks:
         below.append(_LEFT_OUT)
-        below += ["─ encloses the largest"] * any(one.contour == one.contour for one in shown)
-        below += ["Q is the patch that looks"] * any(one.mark is not None for one in shown)
-        below += [] if shown else [one.alternative for one in part.pictures]
+        enclosed = any(not isnan(picture.contour) for picture in shown)
+        below += ["─ encloses the largest"] * enclosed
+        below += ["Q is the patch that looks"] * any(picture.mark is not None for picture in shown)
+        below += [] if shown else [picture.alternative for picture in part.pictures]
         below = [words.replace("─", "_") for words in below] if theme.ascii else below
     key = Block((), 0)
     if part.scale is not None and shown:
         key = scale_block(part.scale, replace(theme, colour=theme.half_blocks), max_width)
-    blocks = [_titled(one, theme, _size(one, lines, room), room) for one in shown]
-    tallest = max((len(title) for title, _ in blocks), default=0)
-    drawn = [
-        Block((*title, *([] for _ in range(tallest - len(title))), *block.lines), block.width)
-        for title, block in blocks
-    ]
+    sizes = [_size(picture, lines, room) for picture in shown]
+    spaces = [max(size[1], min(room, _TITLE)) for size in sizes]
+    pairs = zip(shown, spaces, strict=True)
+    titles = [words_lines(picture.words, theme, space) for picture, space in pairs]
+    tallest, drawn = max(map(len, titles), default=0), []
+    for picture, size, space, title in zip(shown, sizes, spaces, titles, strict=True):
+        blank: list[Line] = [[] for _ in range(tallest - len(title))]
+        remark = words_lines(picture.below, theme, space)
+        drawn.append(Block((*title, *blank, *_drawn(picture, theme, *size), *remark), space))
     if part.small:
         rows = [drawn[start : start + across] for start in range(0, len(drawn), across)]
         body = stack([beside(row, _GAP) for row in rows])
@@ -255,16 +257,6 @@ def pictures_block(part: Pictures, theme: Theme, max_width: int) -> Block:
     remarks: Words = [(words, "faint") for words in below]
     rest = words_block(remarks, theme, max_width)
     return stack([above, body, rest, key], gap=0)
-
-
-def _titled(
-    shown: Picture, theme: Theme, size: tuple[int, int], room: int
-) -> tuple[list[Line], Block]:
-    """Return the lines of a picture's words, and the picture with the remark below it."""
-    space = max(size[1], min(room, _TITLE))
-    remark = words_lines(shown.below, theme, space)
-    title = words_lines(shown.words, theme, space)
-    return title, Block((*_drawn(shown, theme, *size), *remark), space)
 
 
 def shortened(part: Pictures, theme: Theme, max_width: int, over: int) -> Pictures:
@@ -321,11 +313,81 @@ def resampled(pixels: NDArray[np.uint8], rows: int, columns: int) -> NDArray[np.
 
 
 def _shares(size: int, cells: int) -> NDArray[np.float64]:
-    """Return (cell, pixel) the share of each pixel of an axis in each of the cells that replace it.
-
-    size, cells: how many pixels and cells the axis has.
-    """
+    """Return (cell, pixel): the share of each pixel of an axis in the cells that replace them."""
     ends = np.arange(1, cells + 1)[:, None] * (size / cells)
     pixels = np.arange(size)[None, :]
     common = np.minimum(ends, pixels + 1) - np.maximum(ends - size / cells, pixels)
     return np.asarray(np.maximum(common, 0.0) * (cells / size))
+
+
+# All pixels, over the half blocks: kitty reads PNG, the extra ``image`` makes sixels -----------
+
+Protocol = Literal["kitty", "sixel"]
+
+_KITTY = ("xterm-kitty", "xterm-ghostty")
+_SIXEL = ("foot", "foot-extra", "mlterm", "contour", "WezTerm", "iTerm.app", "mintty")
+"""The terminals, by TERM or TERM_PROGRAM, that have a protocol and answer what they are asked."""
+
+_ELSEWHERE = (
+    *("SSH_CONNECTION", "SSH_TTY", "TMUX", "STY", "ZELLIJ", "CI"),
+    *("NVIM", "VIM_TERMINAL", "INSIDE_EMACS"),
+)
+"""The variables of a screen that is not the terminal's own: pixels may be lost on their way."""
+
+_CELL = (20, 10)  # the pixels of a character that kitty gets; it scales them to its own
+_CHUNK = 4096
+
+
+def protocol_of(console: Console) -> Protocol | None:
+    """Return how the terminal shows pixels; None for half blocks.
+
+    Only the environment is read: a terminal that is none, or an unknown one, is asked nothing.
+    """
+    here = console.is_terminal and sys.stdout.isatty() and sys.stdin.isatty()
+    if not here or any(map(os.environ.get, _ELSEWHERE)):
+        return None
+    names = {os.environ.get("TERM"), os.environ.get("TERM_PROGRAM")}
+    if names.intersection(_KITTY):
+        return "kitty"
+    return "sixel" if names.intersection(_SIXEL) and find_spec("textual_image") else None
+
+
+def overlays(block: Block, theme: Theme, console: Console) -> Iterator[str]:
+    """Yield what shows each picture of a block over its half blocks, once the block is printed.
+
+    A picture that begins above the screen keeps its half blocks, as all do without a protocol or
+    on lines that the terminal wraps.
+    """
+    protocol = protocol_of(console)
+    if protocol is None or console.width > shutil.get_terminal_size().columns:
+        return
+    for up, line in zip(range(len(block.lines), 0, -1), block.lines, strict=True):
+        column = 1
+        for segment in line:
+            mark = segment.style.meta.get(_MARK) if segment.style else None
+            if mark is not None and up < console.height:
+                draw, lines, columns = (theme.pictures or [])[mark]
+                pixels = np.rint(draw(lines * _CELL[0], columns * _CELL[1])).astype(np.uint8)
+                make = _in_kitty if protocol == "kitty" else _in_sixels
+                image = make(pixels, lines, columns, console)
+                yield f"\x1b7\x1b[{up}A\x1b[{column}G{image}\x1b8"
+            column += segment.cell_length
+
+
+def _in_kitty(pixels: NDArray[np.uint8], lines: int, columns: int, console: Console) -> str:
+    """Return the message that shows pixels in so many lines and columns, without an answer."""
+    data = b64encode(picture_png(pixels)).decode()
+    facts, message = f"a=T,f=100,c={columns},r={lines},C=1,q=2,", ""
+    for at in range(0, len(data), _CHUNK):
+        more = int(at + _CHUNK < len(data))
+        message += f"\x1b_G{facts * (at == 0)}m={more};{data[at : at + _CHUNK]}\x1b\\"
+    return message
+
+
+def _in_sixels(pixels: NDArray[np.uint8], lines: int, columns: int, console: Console) -> str:
+    """Return the sixels that show pixels in so many lines and columns."""
+    from PIL import Image
+    from textual_image.renderable import SixelImage
+
+    parts = console.render(SixelImage(Image.fromarray(pixels), width=columns, height=lines))
+    return "".join(part.text for part in parts if part.text.startswith("\x1bP"))

@@ -1,10 +1,9 @@
 """A small step for the benchmarks: the NumPy path over the weights of a model of transformers."""
 
-from attnviz.attention.family_reading import checkpoint_layout
-from attnviz.attention.family_tensors import by_role
+from attnviz.attention.family_reading import by_role, checkpoint_layout
 from attnviz.attention.numpy_stack import NumpyStack
-from attnviz.models.operations import sizes_of_stack
 from attnviz.models.stack_model import StackModel
+from attnviz.models.work import sizes_of_stack
 from attnviz.records import ModelInfo
 
 

@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from attnviz.draw.blocks import DIM
 from attnviz.draw.document import Cell, HeadGrid, Tint
 from attnviz.draw.grid import grid_block
-from attnviz.draw.scale import signed_tint
+from attnviz.draw.maps import signed_tint
 from attnviz.draw.theme import Theme
 
 PLAIN = Theme(colour=False, lines=60)

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from rich.cells import cell_len
 
-from attnviz.draw.axes import Axes
-from attnviz.draw.heatmap import heatmap
+from attnviz.draw.heatmap import Axes, heatmap
 from attnviz.draw.labels import token_labels
 from attnviz.draw.palette import PALETTES
 from attnviz.draw.theme import Theme

@@ -10,10 +10,10 @@ from rich.cells import cell_len
 
 from attnviz.draw.coloured_text import scale_block
 from attnviz.draw.document import WEIGHTS, Map, Maps
+from attnviz.draw.maps import weight_steps
 from attnviz.draw.panels import maps_block
 from attnviz.draw.prose import wrapped
 from attnviz.draw.provenance import label_text, share
-from attnviz.draw.scale import weight_steps
 from attnviz.draw.theme import Theme
 from attnviz.records import HeadLabel, Tokens
 

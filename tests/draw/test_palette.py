@@ -3,6 +3,7 @@
 import pytest
 from rich.color import Color, ColorSystem
 
+from attnviz.draw.maps import coarse_steps
 from attnviz.draw.palette import (
     DIVERGING,
     PALETTES,
@@ -13,7 +14,6 @@ from attnviz.draw.palette import (
     paper_table,
     to_hex,
 )
-from attnviz.draw.scale import coarse_steps
 from attnviz.draw.theme import Theme
 
 

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from rich.cells import cell_len
 
-from attnviz.draw.axes import Axes
 from attnviz.draw.grid import GridCell, GridPart, draw_part
-from attnviz.draw.heatmap import MapPart, map_part
+from attnviz.draw.heatmap import Axes, MapPart, map_part
 from attnviz.draw.maps import Fit, Place
 from attnviz.draw.palette import Tint
 from attnviz.draw.theme import Theme

@@ -125,7 +125,7 @@ IGNORED = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); "
 def test_an_ignored_ctrl_c_stays_ignored(program, environment):
     """As in ``nohup attnviz train … &`` of a script: a Ctrl-C of another job is not for it."""
     code = IGNORED + (
-        "from attnviz.interrupts import between_steps\n"
+        "from attnviz.progress import between_steps\n"
         "with between_steps() as stopped:\n"
         "    signal.raise_signal(signal.SIGINT); assert not stopped()\n"
         "    signal.raise_signal(signal.SIGTERM); assert stopped()\n"

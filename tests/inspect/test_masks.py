@@ -168,8 +168,8 @@ def test_delimiters_are_several_tokens(seed, place, label):
 @pytest.mark.parametrize("name", WRITE)
 def test_what_is_written_looks_alike_at_all_it_sees(name):
     shown = _written(even(name))
-    assert len(shown.found) == 6
-    for found in shown.found.values():
+    assert len(shown.activity) == 6
+    for found in shown.activity.values():
         assert found.known or found.name not in NAMED
         assert found.score == pytest.approx(found.uniform, abs=1e-6)
 

@@ -102,9 +102,8 @@ def test_bands_stand_in_pictures_and_pages(run, tmp_path):
 
 def test_explore_reads_and_tells_regions(chat_model):
     from attnviz.inspect.explore import screen
-    from attnviz.inspect.explore.saving import command_line
     from attnviz.inspect.explore.session import open_session
-    from attnviz.inspect.explore.view import View
+    from attnviz.inspect.explore.view import View, command_line
     from attnviz.options import RegionOptions
 
     session = open_session(chat_model, regions=RegionOptions(chat=json.dumps([*CHAT])))

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import attnviz
-from attnviz.attention.decoder_config import DecoderConfig, config_to_llama
+from attnviz.attention.checkpoint import DecoderConfig, config_to_llama
 from attnviz.attention.families import NotUnderstoodError
 from attnviz.engine.capture import Choice, capture_text
 from attnviz.models.numpy_checkpoint import open_numpy

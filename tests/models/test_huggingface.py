@@ -12,6 +12,7 @@ from attnviz.errors import LoadError, UsageError
 from attnviz.models.checkpoint_files import local_directory
 from attnviz.models.huggingface import load_transformers
 from attnviz.models.prepare import prepared
+from attnviz.models.work import LoadOptions
 from attnviz.records import Tokens
 
 
@@ -182,7 +183,7 @@ def test_what_names_no_model_class_is_the_bare_model(checkpoint, named):
 def test_a_chosen_dtype_and_the_checkpoints_own(checkpoint):
     directory = checkpoint("gpt2")
     for dtype in ("float16", "bfloat16", "float32", "float64"):
-        assert load_transformers(str(directory), dtype=dtype).info.dtype == dtype
+        assert load_transformers(str(directory), LoadOptions(dtype=dtype)).info.dtype == dtype
     transformers.GPT2LMHeadModel.from_pretrained(directory, dtype=torch.bfloat16).save_pretrained(
         directory
     )
@@ -206,7 +207,7 @@ def test_nothing_is_printed(checkpoint, capfd):
 )
 def test_what_a_directory_has_not_is_a_usage_error(checkpoint, options, said):
     with pytest.raises(UsageError, match=said):
-        load_transformers(str(checkpoint("gpt2")), **options)
+        load_transformers(str(checkpoint("gpt2")), LoadOptions(**options))
 
 
 def test_layers_beyond_the_config_are_mentioned(checkpoint):

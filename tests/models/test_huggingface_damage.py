@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save, save_file
 from attnviz.errors import LoadError
 from attnviz.models import memory
 from attnviz.models.huggingface import load_transformers
+from attnviz.models.work import LoadOptions
 
 from .damages import WEIGHTS, cut, edit, fields, put
 
@@ -20,7 +21,7 @@ OTHER = save({"other": torch.zeros(2)}, {"format": "pt"})
 def refusal(directory, **options):
     """The one line with which a directory is refused."""
     with pytest.raises(LoadError) as caught:
-        load_transformers(str(directory), **options)
+        load_transformers(str(directory), LoadOptions(**options))
     message = str(caught.value)
     assert caught.value.exit_code == 3
     assert "\n" not in message
@@ -102,7 +103,7 @@ def test_pickles_are_refused_unless_allowed(checkpoint):
     directory = checkpoint("gpt2")
     pickle_only(directory)
     assert "--allow-pickle" in refusal(directory)
-    model = load_transformers(str(directory), allow_pickle=True)
+    model = load_transformers(str(directory), LoadOptions(allow_pickle=True))
     assert model.info.architecture == "GPT2LMHeadModel"
 
 
@@ -139,7 +140,7 @@ def test_code_of_the_checkpoint_runs_only_when_trusted(checkpoint, monkeypatch, 
     trace = own_code(directory)
     assert "--trust-remote-code" in refusal(directory)
     assert not trace.exists()
-    model = load_transformers(str(directory), trust_remote_code=True)
+    model = load_transformers(str(directory), LoadOptions(trust_remote_code=True))
     assert trace.exists()
     assert model.info.architecture == "OwnModel"
     assert model.encode("the cat").ids == (1, 4, 5, 2)

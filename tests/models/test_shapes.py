@@ -49,7 +49,7 @@ def test_what_cannot_be_built_is_said():
 
 def test_random_weights_are_seeded_and_said_to_be_random():
     state = torch.random.get_rng_state()
-    first, same, other = (load_shape(SMALL, seed=seed) for seed in (3, 3, 4))
+    first, same, other = (load_shape(SMALL, LoadOptions(seed=seed)) for seed in (3, 3, 4))
     assert torch.equal(state, torch.random.get_rng_state())
     weights = [model.model.encoder.block[0].layer[0].SelfAttention.q.weight for model in (first,)]
     weights += [model.model.encoder.block[0].layer[0].SelfAttention.q.weight for model in (same,)]
@@ -61,7 +61,7 @@ def test_random_weights_are_seeded_and_said_to_be_random():
 
 
 def test_a_shape_in_half_precision():
-    assert load_shape(SMALL, dtype="float16").info.dtype == "float16"
+    assert load_shape(SMALL, LoadOptions(dtype="float16")).info.dtype == "float16"
     assert torch.get_default_dtype() == torch.float32
 
 

@@ -180,7 +180,7 @@ class NumpyRunner(SiteRunner):
         runs: Sequence[GrowingRun | None] = [run]
         if run is None or not keep - {"residual", "output"} <= kept:
             kept |= keep
-            runs = new = GrowingRun(self._stack, [text.ids for text in texts], kept).each()
+            runs = new = GrowingRun(self._stack, [text.ids for text in texts], kept).by_text()
             run = new[0]
             self._stack.finite = self._stack.finite and bool(np.isfinite(run.end).all())
         with self._lock:

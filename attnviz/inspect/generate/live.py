@@ -20,19 +20,15 @@ from attnviz.draw.terminal import part_block
 from attnviz.draw.theme import Theme
 from attnviz.engine.head_run import Head
 from attnviz.inspect.generate.generate import Advance
-from attnviz.inspect.generate.run import WrittenRun
+from attnviz.inspect.generate.report import WrittenRun
 from attnviz.inspect.generate.screen import texts
 from attnviz.records import Tokens
 
-_LINES = 12
-_PAUSE = 0.1
-"""The least seconds between two pictures."""
-
 _SOURCES = 3
-
+_LINES = 12
+_PAUSE = 0.1  # the least seconds between two pictures
 _BYTES, _END = re.compile("<0x([0-9A-F]{2})>"), re.compile("(?:<0x[0-9A-F]{2}>)*$")
-_LONGEST_CHARACTER = 4
-"""The most bytes of a character in UTF-8."""
+_LONGEST_CHARACTER = 4  # the most bytes of a character in UTF-8
 
 
 @contextmanager
@@ -62,35 +58,25 @@ def picture(run: WrittenRun, head: Head, theme: Theme, max_width: int, lines: in
         width in characters.
     """
     words = [(run.name(head), True), (f"{len(run.steps)} of {run.sampling.tokens} tokens", False)]
-    top = part_block(doc.Facts(words), theme, max_width)
-    tall = max(min(lines - 4, _LINES) // (1 if theme.colour else 2), 1)
-    below = part_block(doc.Facts(_sources(run, head), tone="faint"), theme, max_width)
-    return stack([top, _ending(run, head, theme, max_width, tall), below], gap=0)
-
-
-def _ending(run: WrittenRun, head: Head, theme: Theme, max_width: int, rows: int) -> Block:
-    """Return the last rows of the growing text, coloured by a head's attention weights.
-
-    head: its (layer, head). theme: the colours. max_width, rows: the available width in characters
-        and lines.
-    """
+    rows = max(min(lines - 4, _LINES) // (1 if theme.colour else 2), 1)
     shown = texts(run, head, whole=True).maps[0]
     if run.kind != "cross":
         whole = range(len(run.tokens) - unfinished(run.tokens))
         shown = shown._replace(weights=shown.weights[:, whole], keys=shown.keys.taken(whole))
     drawn = rows_of(pieces_of(shown, theme, max_width - 4), max_width - 4)
-    first = drawn[-rows][0].place if len(drawn) > rows else 0
-    places = range(first, len(shown.keys))
-    tail = shown._replace(weights=shown.weights[:, first:], keys=shown.keys.taken(places))
-    return text_block(tail, theme, max_width, 10**6)
+    first = drawn[-rows][0].first if len(drawn) > rows else 0
+    tail = shown.keys.taken(range(first, len(shown.keys)))
+    shown = shown._replace(weights=shown.weights[:, first:], keys=tail)
+    top = part_block(doc.Facts(words), theme, max_width)
+    below = part_block(doc.Facts(_sources(run, head), tone="faint"), theme, max_width)
+    return stack([top, text_block(shown, theme, max_width, 10**6), below], gap=0)
 
 
 def unfinished(tokens: Tokens) -> int:
     """Return how many tokens at the end form only the beginning of a character."""
-    found = _END.search("".join(tokens.texts[-_LONGEST_CHARACTER:]))
-    ending = _BYTES.findall(found[0]) if found else []
+    end = _END.search("".join(tokens.texts[-_LONGEST_CHARACTER:]))
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    decoder.decode(bytes(int(number, 16) for number in ending))
+    decoder.decode(bytes(int(number, 16) for number in _BYTES.findall(end[0] if end else "")))
     pending, count = len(decoder.getstate()[0]), 0
     while pending > 0:
         count += 1
@@ -100,13 +86,12 @@ def unfinished(tokens: Tokens) -> int:
 
 def _sources(run: WrittenRun, head: Head) -> doc.Words:
     """Return the last token and the tokens that it attended to, such as ``“mat” ← “cat” .53``."""
-    place = len(run.steps) - 1
-    labels, step = token_labels(run.keys), run.steps[-1]
-    asking = token_labels(run.queries)[step.query]
-    found = [f"“{labels[at]}” {share(weight)}" for at, weight in run.sources(head, place, _SOURCES)]
-    found.append(f"sink {share(run.sink_weight(head, place))}")
+    labels, step, last = token_labels(run.keys), run.steps[-1], len(run.steps) - 1
+    asking, sources = token_labels(run.queries)[step.query], run.sources(head, last, _SOURCES)
+    attended = [f"“{labels[at]}” {share(weight)}" for at, weight in sources]
+    attended.append(f"sink {share(run.sink_weight(head, last))}")
     words: list[tuple[str, bool | doc.Tone]] = [
         (f"“{token_label(step.text)}” {probability(step.probability)}", "strong"),
-        (f"“{asking}” attended to {found[0]}", False),
+        (f"“{asking}” attended to {attended[0]}", False),
     ]
-    return [*words, *((word, False) for word in found[1:])]
+    return [*words, *((word, False) for word in attended[1:])]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from attnviz.draw.report import Report
+from attnviz.draw.report import Report, fields_of
 from attnviz.draw.values import model_facts, table_of
 from attnviz.measures.labels import least_strength
 from attnviz.measures.registry import STATISTICS, View, label_named, read_score
@@ -59,7 +59,7 @@ class PatternScores:
     control: the scores of the same head in the random baseline; empty without one.
     intervals: by score, the ends of its 95% confidence interval, if it has one: Student's over
         texts, for a relation Wilson's over word pairs.
-    said: the label of the head on a person's own text by the rule of a single text; else None.
+    text_label: the head's label on a person's own text by the rule of a single text; else None.
     pairs: for each score (score, base rate) over single texts (or seeds, or folds), in their order.
     reach: the share of a text's queries that could show a score, mean over texts, in [0, 1].
     one_delimiter: the share of the gain of ``delimiter`` over chance that a single token gives.
@@ -78,7 +78,7 @@ class PatternScores:
     statistics: Mapping[str, float | None] = field(default_factory=dict)
     control: Mapping[str, float | None] = field(default_factory=dict)
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    said: HeadLabel | None = None
+    text_label: HeadLabel | None = None
     pairs: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
     reach: Mapping[str, float] = field(default_factory=dict)
     one_delimiter: float = 0.0
@@ -113,7 +113,8 @@ class PatternScores:
     @property
     def events(self) -> int | None:
         """Return how many tokens of the user's own text show the label; None for probes."""
-        return None if self.said is None or self.said.name != self.label else self.said.events
+        own = self.text_label
+        return None if own is None or own.name != self.label else own.events
 
     @property
     def by_text(self) -> dict[str, tuple[float, ...]]:
@@ -122,10 +123,8 @@ class PatternScores:
 
     @property
     def _sink(self) -> HeadLabel | None:
-        said = self.said
-        return (
-            said if said is not None and said.name == self.label and not said.is_finding else None
-        )
+        own = self.text_label
+        return own if own is not None and own.name == self.label and not own.is_finding else None
 
 
 @dataclass(frozen=True)
@@ -198,9 +197,7 @@ class PatternReport(Report, Provenance):
             "text": self.text or None,
             "target": self.target,
             "source": self.source or None,
-            "kind": self.kind,
-            "causal": self.causal,
-            "view": self.view,
+            **fields_of(self, ("kind", "causal", "view")),
             "watched": self.watch,
             "index_base": 0,
             "probes": [asdict(probe) for probe in self.probes],
@@ -215,8 +212,7 @@ class PatternReport(Report, Provenance):
             },
             "labels_from": None if self.labels_from == "none" else self.labels_from,
             "labels_date": self.labels_date or None,
-            "not_measured": self.not_measured,
-            "untestable": self.untestable,
+            **fields_of(self, ("not_measured", "untestable")),
             "control": control and {"weights": "random", **asdict(control)},
             "seconds": round(self.seconds, 3),
             "notes": self.notes,
@@ -263,25 +259,12 @@ class PatternReport(Report, Provenance):
         return tuple(sorted(scored, key=lambda entry: -(entry.scores[score] or 0.0)))
 
 
-# JSON and table ------------------------------------------------------------------------------
-
-
 def score_entry(entry: PatternScores) -> dict[str, Any]:
     """Return the JSON object of one head's pattern scores; ``null`` for values not measured."""
+    of_label = ("label", "score", "margin", "agreement")
+    by_score = ("scores", "base_rate", "strength", "intervals", "statistics", "measured")
     return {
-        "layer": entry.layer,
-        "head": entry.head,
-        "label": entry.label,
-        "score": entry.score,
-        "margin": entry.margin,
-        "agreement": entry.agreement,
-        "scores": entry.scores,
-        "base_rate": entry.base_rate,
-        "strength": entry.strength,
-        "intervals": entry.intervals,
-        "statistics": entry.statistics,
-        "measured": entry.measured,
-        "events": entry.events,
+        **fields_of(entry, ("layer", "head", *of_label, *by_score, "events")),
         **({"control": entry.control} if entry.control else {}),
     }
 

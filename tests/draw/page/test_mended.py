@@ -3,8 +3,8 @@
 import numpy as np
 
 import attnviz
+from attnviz.draw.labels import running_pieces
 from attnviz.draw.page import data
-from attnviz.draw.page.running_text import running_pieces
 from attnviz.records import PAIR, Tokens
 
 FOCUSED = "[...document.querySelectorAll('{0} button')].indexOf(document.activeElement)"

@@ -17,15 +17,15 @@ from safetensors.numpy import load_file, save_file
 from attnviz.draw.terminal import terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.errors import LoadError, UsageError
-from attnviz.inspect.check.baseline import (
+from attnviz.inspect.check.check import baseline_path, initial_rules
+from attnviz.inspect.check.measure import (
     DISTANCES,
     Baseline,
+    CheckedModel,
     by_distance,
     read_baseline,
     write_baseline,
 )
-from attnviz.inspect.check.check import baseline_path, initial_rules
-from attnviz.inspect.check.measure import CheckedModel
 from attnviz.inspect.check.report import Bounds, CheckReport, Outcome, Rule
 from attnviz.inspect.check.rules import Given, outcome, read_rules, score_rule
 from attnviz.inspect.check.screen import value_text
@@ -197,7 +197,7 @@ def test_what_is_no_number_holds_no_rule(tmp_path):
     assert not list(tmp_path.iterdir())
     measured = SimpleNamespace(
         scores={(0, 0): {"previous": None}, (0, 1): {"previous": 0.5}},
-        place=lambda typed: (0, int(typed)),
+        head=lambda typed: (0, int(typed)),
         probed="texts",
     )
     tables = ({"head": head, "score": "previous", "at_least": 0.5} for head in "01")

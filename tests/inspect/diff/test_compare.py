@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import attnviz
-from attnviz.attention.narrow_stack import to_bfloat16
+from attnviz.attention.numpy_attention import to_bfloat16
 from attnviz.inspect.diff.compare import (
     Divergences,
     ModelMaps,

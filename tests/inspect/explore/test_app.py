@@ -14,13 +14,13 @@ from textual import events
 
 from attnviz.draw.labels import visible
 from attnviz.errors import LoadError
-from attnviz.inspect.explore import desk
-from attnviz.inspect.explore.dialogs import KEYS, Field
-from attnviz.inspect.explore.grid import at_finding
+from attnviz.inspect.explore import app as explorer_app
+from attnviz.inspect.explore.app import at_finding
 from attnviz.inspect.explore.panes import Size
-from attnviz.inspect.explore.saving import ENDINGS, save_view
 from attnviz.inspect.explore.screen import finding_lines
 from attnviz.inspect.explore.session import LiveSession
+from attnviz.inspect.explore.terminal_app import KEYS, Field
+from attnviz.inspect.explore.view import ENDINGS, save_view
 from attnviz.models.bundled import Bundled
 
 from .playing import (
@@ -126,7 +126,7 @@ def test_find_goes_to_a_token_while_it_is_typed():
 def test_every_key_is_on_the_sheet_and_any_closes_it():
     sheet = play(explorer(), "?", size=(80, 24)).screen
     for key in KEYS:
-        assert key.said in sheet, key
+        assert key.meaning in sheet, key
         assert key.shown in sheet
     closed = play(explorer(), "?", "w")
     assert "weights as they are" not in closed.screen
@@ -265,7 +265,7 @@ def test_the_model_writes_on_and_the_map_grows():
     assert played.view.weights.shape == (count, count)
     layer, head = played.view.head
     np.testing.assert_array_equal(
-        played.view.weights[steps[-1].place, : count - 1], steps[-1].rows[layer][head]
+        played.view.weights[steps[-1].query, : count - 1], steps[-1].rows[layer][head]
     )
     assert np.isnan(played.view.weights[-1]).all()
     assert "token 8 of 8" in played.lines[1]
@@ -425,7 +425,7 @@ def test_an_answer_to_an_earlier_question_is_dropped():
     asyncio.run(run())
     assert app.failure is None
     written = app.desk.view.written
-    assert written.steps[0].place == len(app.desk.view.frame.report.record.queries) - 1
+    assert written.steps[0].query == len(app.desk.view.frame.report.record.queries) - 1
 
 
 @pytest.mark.parametrize("full", [False, True])
@@ -438,7 +438,7 @@ def test_leaving_waits_for_a_save_that_was_begun_and_tells_if_it_fails(tmp_path,
             raise LoadError("the disk is full")
         save_view(*given)
 
-    monkeypatch.setattr(desk, "save_view", slow)
+    monkeypatch.setattr(explorer_app, "save_view", slow)
     app = explorer()
 
     async def run():

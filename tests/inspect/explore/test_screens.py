@@ -12,7 +12,7 @@ import pytest
 from rich.cells import cell_len
 
 from attnviz.engine.capture import Choice
-from attnviz.inspect.explore.desk import SideSource
+from attnviz.inspect.explore.app import SideSource
 from attnviz.inspect.explore.session import Frame, LiveSession, SavedSession
 from attnviz.inspect.heads.heads import heads_report
 from attnviz.models.own import OwnAttention

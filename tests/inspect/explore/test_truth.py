@@ -9,8 +9,8 @@ from attnviz.draw.theme import Theme
 from attnviz.engine.capture import Choice
 from attnviz.engine.generation import Sampling
 from attnviz.inspect.explore import screen
-from attnviz.inspect.explore.desk import SideSource
-from attnviz.inspect.explore.grid import heads_of
+from attnviz.inspect.explore.app import SideSource
+from attnviz.inspect.explore.screen import heads_of
 from attnviz.inspect.explore.session import LiveSession
 from attnviz.models.own import OwnAttention
 

@@ -8,8 +8,7 @@ import pytest
 
 from attnviz.engine.capture import capture
 from attnviz.errors import UsageError
-from attnviz.inspect.heads.links import DRAWS, pair_links
-from attnviz.inspect.heads.listed import pair_table
+from attnviz.inspect.heads.links import DRAWS, pair_links, pair_table
 from attnviz.measures.words import find_word
 from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention

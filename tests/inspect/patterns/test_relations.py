@@ -8,7 +8,7 @@ import pytest
 
 import attnviz
 from attnviz.errors import LoadError
-from attnviz.inspect.patterns.relations import (
+from attnviz.inspect.patterns.probes import (
     AnnotatedSentence,
     WordPair,
     WordView,

@@ -9,9 +9,8 @@ import torch
 
 from attnviz.engine.attribution.on_torch import integrated_gradients
 from attnviz.engine.backend import backend_of
-from attnviz.inspect.why.inputs import InputEffects, input_effects
 from attnviz.inspect.why.request import WhyRequest
-from attnviz.inspect.why.why import why
+from attnviz.inspect.why.why import InputEffects, input_effects, why
 from attnviz.models.bundled import Bundled
 from attnviz.models.resolve import LoadOptions, load
 from attnviz.models.work import Work

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from attnviz.cli.training import spread_lists
+from attnviz.cli.learn import spread_lists
 
 from ...terminals import POSIX
 

@@ -12,14 +12,13 @@ import pytest
 import torch
 from transformers import AutoTokenizer, LlamaForCausalLM
 
-from attnviz.attention.checkpoint import open_checkpoint
-from attnviz.attention.family_reading import llama_stack
+from attnviz.attention.checkpoint import llama_stack, open_checkpoint
 from attnviz.attention.torch_decoder import TorchDecoder
 from attnviz.errors import LoadError, UsageError
-from attnviz.learn.train.directory import STATE_FILE
 from attnviz.learn.train.recipe import Optimiser, Recipe
 from attnviz.learn.train.request import TrainRequest
 from attnviz.learn.train.train import (
+    STATE_FILE,
     TrainingRun,
     finish_saved,
     require_training_memory,

@@ -38,16 +38,12 @@ UNITS: Mapping[Unit, str] = {
 }
 """What is ablated at once, in words."""
 
-FED: tuple[Unit, ...] = ("ffn", "layer")
-"""The units that take a feed-forward block away."""
-
+FED: tuple[Unit, ...] = ("ffn", "layer")  # the units that take a feed-forward block away
 *_OTHERS, _LAST = [name for name in METRICS if name != "loss_delta"]
 
 
 @dataclass(frozen=True)
 class _Written(ChatOption, SecondText, Kind):
-    """The options on a chat, a second text, the kind of attention and the decoder's text."""
-
     target: str | None = option(
         "TEXT",
         "The target text of an encoder–decoder (default: its own greedy output).",
@@ -57,20 +53,18 @@ class _Written(ChatOption, SecondText, Kind):
 
 @dataclass(frozen=True)
 class _Ablation(Options, panel="What to ablate"):
-    """The options on which heads are ablated, or which edges in them, and what replaces outputs."""
-
     edge: str | None = option(
         "WORD→WORD",
         "Instead of ablating heads, block attention from the first word (query) to the second "
-        "(key): in all chosen heads at once, and in each alone; separate several with commas. With "
-        "--image the second may be “picture”, or the ROW,COLUMN of a patch.",
+        "(key): in all chosen heads at once, and in each alone; separate multiple edges with "
+        "commas. With --image the second may be “picture”, or the ROW,COLUMN of a patch.",
         words=True,
     )
     together: bool = flag("Ablate the chosen heads together, not one at a time.")
     unit: Unit = option(
         "UNIT",
-        "Ablate by head, kv-head (heads that share it), attention (all heads of a layer), ffn (its "
-        "feed-forward block) or layer (both).",
+        "Ablate by head, kv-head (all query heads that share one), attention (all heads of a "
+        "layer), ffn (a layer's feed-forward block) or layer (attention and ffn).",
         "head",
         brief="Ablate by head, kv-head, attention, ffn or layer.",
     )
@@ -107,8 +101,6 @@ class _Ablation(Options, panel="What to ablate"):
 
 @dataclass(frozen=True)
 class _Measure(Options, panel="What to measure"):
-    """The options on which metric of an ablation is measured, and how."""
-
     metric: Metric | None = option(
         "METRIC", f"Rank and colour by loss_delta (default), {', '.join(_OTHERS)} or {_LAST}."
     )
@@ -120,7 +112,7 @@ class _Measure(Options, panel="What to measure"):
     )
     foil: str | None = option("TOKEN", "The other token: see --answer.", words=True)
     positions: Positions = option(
-        "WHICH", "Count all predictions, or only the last one in each text.", "all"
+        "WHICH", "Measure on all predictions, or only the last one in each text.", "all"
     )
     method: Method | None = option(
         "METHOD",
@@ -167,8 +159,6 @@ class _Measure(Options, panel="What to measure"):
 
 @dataclass(frozen=True)
 class _Tokens(Options, panel="View"):
-    """The option on whether the text is shown with each token's change of loss."""
-
     by_token: bool = flag("Show the text coloured by the Δ loss of each token.")
 
 

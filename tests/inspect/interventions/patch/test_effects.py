@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from attnviz.inspect.interventions.patch.patch import Runs, effects, shares, too_close
+from attnviz.inspect.interventions.patch.patch import Runs, effects, no_shares, shares
 
 PLACES = [((0, 0),), ((0, 1),), ((1, 0),)]
 
@@ -80,13 +80,15 @@ def test_runs_that_hardly_differ():
     rng = np.random.default_rng(0)
     base = rng.normal(0, 1, 30)
     none = np.zeros((30, 1))
-    ends = too_close(Runs(base, base + rng.normal(0, 1, 30), none, none), 0.0, 0)
-    assert isinstance(ends, tuple)
-    assert ends[0] <= 0 <= ends[1]
-    assert too_close(runs(30), 0.1, 0) is False
-    assert too_close(Runs(base, base + 0.09, none, none), 0.1, 0) is True
-    assert too_close(Runs(base[:1], base[:1] - 0.2, none[:1], none[:1]), 0.1, 0) is False
-    assert too_close(Runs(base * np.nan, base, none, none), 0.1, 0) is True
+
+    def why(measured):
+        return no_shares(measured, 0.1, "logit_diff", 0)
+
+    assert "95% CI [-" in why(Runs(base, base + rng.normal(0, 1, 30), none, none))
+    assert why(runs(30)) == ""
+    assert why(Runs(base, base + 0.09, none, none)).endswith("+0.09 logits apart, less than 0.1")
+    assert why(Runs(base[:1], base[:1] - 0.2, none[:1], none[:1])) == ""
+    assert why(Runs(base * np.nan, base, none, none)).endswith("is no number")
     changed = effects(Runs(base, base, none, none), PLACES[:1], False, False, 0)[0]
     assert math.isnan(changed.share.value)
     assert changed.change == pytest.approx(-base.mean())

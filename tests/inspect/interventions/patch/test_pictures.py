@@ -7,8 +7,8 @@ from PIL import Image
 
 import attnviz
 from attnviz.errors import UsageError
-from attnviz.inspect.interventions.pairs import control_pairs, encode_pair
-from attnviz.inspect.interventions.prompts import picture_pair
+from attnviz.prompts.request import picture_pair
+from attnviz.prompts.study import control_pairs, encode_pair
 
 from ....models.test_picture_texts import opened, prompt, written
 
@@ -63,8 +63,8 @@ def test_the_control_is_a_picture_with_the_same_pixels_in_another_order():
     (pair,) = picture_pair("what is", None, images).prompts
     tokens = encode_pair(known, pair, None, None)
     assert tokens.changed[0] == tuple(tokens.clean.layout.of_kind("patch").tolist())
-    controls = control_pairs(known, [tokens], "denoise", 2, 0)
-    assert len({one.clean.ids for _, one in controls.pairs}) == 2
+    controls, _ = control_pairs(known, [tokens], "denoise", 2, 0)
+    assert len({one.clean.ids for _, one in controls}) == 2
     for (_, shown), _ in list(known.read.items())[2:]:
         (mixed,) = shown
         assert not np.array_equal(mixed.pixels, images[0])
