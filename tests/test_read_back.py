@@ -223,7 +223,7 @@ def runs(draw):
     def step(place):
         likely = st.builds(Likely, WORDS, st.integers(0, 2**31), SHARES)
         return Step(
-            place=place,
+            query=place,
             id=draw(st.integers(0, 2**31)),
             text=draw(WORDS),
             probability=draw(SHARES),

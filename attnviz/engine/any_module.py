@@ -13,9 +13,10 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, TypeAlias
 from weakref import ref
 
@@ -26,6 +27,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from attnviz.attention.module import HookPoint
+from attnviz.engine.head_run import Heads
 from attnviz.engine.observer import to_numpy
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.memory import require_room
@@ -94,9 +96,8 @@ def observe_module(
         )
     if module.training:
         watch.notes["the module is in training mode: it ran as after eval()"] = None
-    attentions = (
-        name for name, own in module.named_modules() if isinstance(own, nn.MultiheadAttention)
-    )
+    named_modules = module.named_modules()
+    attentions = (name for name, own in named_modules if isinstance(own, nn.MultiheadAttention))
     if unused := ", ".join(name for name in attentions if name not in watch.entered):
         watch.notes[f"not called with these inputs: {unused}"] = None
     texts = tuple(_texts(module, inputs, named))
@@ -107,7 +108,7 @@ def run_without(
     module: nn.Module,
     inputs: Sequence[Any],
     named: Mapping[str, Any],
-    heads: Collection[tuple[int, int]],
+    heads: Heads,
     *,
     mean: bool = False,
 ) -> Any:
@@ -144,12 +145,9 @@ def _run(module: nn.Module, inputs: Sequence[Any], named: Mapping[str, Any], wat
 def _undisturbed(module: nn.Module) -> Iterator[None]:
     """Run a block without dropout and gradients; put back flags and random numbers after it."""
     training = {own: own.training for own in module.modules()}
-    places = {part.device for part in (*module.parameters(), *module.buffers())}
-    devices = sorted({place.index or 0 for place in places if place.type == "cuda"})
-    with ExitStack() as block:
-        block.enter_context(torch.random.fork_rng(devices))
-        block.enter_context(torch.no_grad())
-        block.enter_context(uncompiled())
+    devices = {part.device for part in (*module.parameters(), *module.buffers())}
+    cards = sorted({device.index or 0 for device in devices if device.type == "cuda"})
+    with torch.random.fork_rng(cards), torch.no_grad(), uncompiled():
         try:
             for own in training:  # not eval(): a module may do more there, such as merge adapters
                 own.training = False
@@ -164,9 +162,10 @@ def _joined(calls: Sequence[ModuleCall], module: nn.Module) -> Iterator[ModuleCa
     kept: list[ModuleCall] = []
     for call in calls:
         group, before = call.name.rpartition(".")[0], kept[-1] if kept else call
-        listed = len(call.heads) == 1 and group and " " not in call.name
         if (
-            listed
+            len(call.heads) == 1
+            and group
+            and " " not in call.name
             and before is not call
             and group in (before.name, before.name.rpartition(".")[0])
             and isinstance(module.get_submodule(group), nn.ModuleList)
@@ -206,9 +205,8 @@ class _Frame:
 
 
 def _texts(module: nn.Module, args: Sequence[Any], named: Mapping[str, Any]) -> list[Tensor]:
-    """Return the arguments of a module that are texts by their names."""
     parameters = inspect.signature(module.forward).parameters.values()
-    names = [each.name for each in parameters if each.kind is not each.VAR_POSITIONAL]
+    names = [own.name for own in parameters if own.kind is not own.VAR_POSITIONAL]
     given = [*zip((*names, *[""] * len(args)), args, strict=False), *named.items()]
     return [x for name, x in given if isinstance(x, Tensor) and not _NO_TEXT.search(name)]
 
@@ -216,13 +214,7 @@ def _texts(module: nn.Module, args: Sequence[Any], named: Mapping[str, Any]) -> 
 class _Watch(TorchFunctionMode):
     """Keeps the attention weights of a text as torch asks about functions, or removes heads."""
 
-    def __init__(
-        self,
-        text: int = 0,
-        removed: Collection[tuple[int, int]] | None = None,
-        *,
-        mean: bool = False,
-    ) -> None:
+    def __init__(self, text: int = 0, removed: Heads | None = None, *, mean: bool = False) -> None:
         super().__init__()
         self.text, self.removed, self.mean = text, removed, mean
         self.calls: list[ModuleCall] = []
@@ -241,11 +233,8 @@ class _Watch(TorchFunctionMode):
             self.entered.add(name)
             label = name or type(module).__name__
             texts = _texts(module, args, named)
-            alike = [
-                x
-                for x in texts
-                if (x.ndim, x.is_floating_point()) == (texts[0].ndim, texts[0].is_floating_point())
-            ]
+            sorts = [(x.ndim, x.is_floating_point()) for x in texts]
+            alike = [x for x, sort in zip(texts, sorts, strict=True) if sort == sorts[0]]
             self._frames.append(_Frame(label, module, alike))
 
         return enter
@@ -283,15 +272,12 @@ class _Watch(TorchFunctionMode):
 
     def _product(self, func: Any, name: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Run a product; if one side of it is attention weights, keep them or remove heads."""
-        flat = [
-            x
-            for each in (*args, *named.values())
-            for x in (each if isinstance(each, list | tuple) else [each])
-        ]
-        sides = [each for each in flat if isinstance(each, Tensor)][-2:]
+        given = (x if isinstance(x, list | tuple) else [x] for x in (*args, *named.values()))
+        flat = [*chain.from_iterable(given)]
+        sides = [x for x in flat if isinstance(x, Tensor)][-2:]
         for at, side in enumerate(sides):
-            if self._is_made(side) and _mixes(name, flat[0], at) and _sums_to_one(side):
-                order = _by_query(name, flat[0], at)
+            mixes, order = _mixes(name, flat[0], at)
+            if mixes and self._is_made(side) and _sums_to_one(side):
                 return self._by_hand(func, args, named, side, sides[1 - at], order)
         result = func(*args, **named)
         if not isinstance(sides[-1], nn.Parameter):
@@ -307,7 +293,7 @@ class _Watch(TorchFunctionMode):
         value: Any,
         order: Sequence[int] | None,
     ) -> Any:
-        """Run the product of attention weights and values. order: see ``_by_query``."""
+        """Run the product of attention weights and values. order: see ``_mixes``."""
         frame = self._begin()
         texts, heads = self._split(frame, weights.shape[:-2], weights.shape[-2])
         kept = weights.reshape(texts, heads, *weights.shape[-2:])
@@ -320,9 +306,10 @@ class _Watch(TorchFunctionMode):
                 raise UnsupportedError(
                     f"{frame.name}: a product sums over heads, which have no mean"
                 )
-            moved = output.movedim(tuple(order), tuple(range(len(order))))
+            axes, front = tuple(order), tuple(range(len(order)))
+            moved = output.movedim(axes, front)
             changed = self._without(moved.reshape(texts, heads, weights.shape[-2], -1))
-            return changed.reshape(moved.shape).movedim(tuple(range(len(order))), tuple(order))
+            return changed.reshape(moved.shape).movedim(front, axes)
         without = self._without(kept).reshape(weights.shape)
 
         def swapped(given: Any) -> Any:
@@ -330,7 +317,7 @@ class _Watch(TorchFunctionMode):
                 return type(given)(map(swapped, given))
             return without if given is weights else given
 
-        return func(*swapped(args), **{name: swapped(each) for name, each in named.items()})
+        return func(*swapped(args), **{name: swapped(given) for name, given in named.items()})
 
     def _fused(
         self,
@@ -356,24 +343,24 @@ class _Watch(TorchFunctionMode):
             return self._without(apart).reshape(output.shape)
         if enable_gqa:
             group = query.shape[-3] // key.shape[-3]
-            key, value = (each.repeat_interleave(group, -3) for each in (key, value))
+            key, value = key.repeat_interleave(group, -3), value.repeat_interleave(group, -3)
         index, wide = self._index(texts), torch.promote_types(query.dtype, torch.float32)
         _require_room(frame, heads, rows, columns)
 
-        def one(tensor: Tensor) -> Tensor:
+        def kept(tensor: Tensor) -> Tensor:
             whole = tensor.expand(*lead, *tensor.shape[-2:])
             return whole.reshape(texts, heads, *tensor.shape[-2:])[index]
 
-        scores = one(query).to(wide) @ one(key).to(wide).mT
+        scores = kept(query).to(wide) @ kept(key).to(wide).mT
         scores *= query.shape[-1] ** -0.5 if scale is None else scale
         if is_causal:
             attn_mask = torch.ones(rows, columns, dtype=torch.bool, device=scores.device).tril()
         if attn_mask is not None:
-            mask = one(attn_mask.expand(*attn_mask.shape[:-2], rows, columns))
+            mask = kept(attn_mask.expand(*attn_mask.shape[:-2], rows, columns))
             boolean = mask.dtype == torch.bool
             scores = scores.masked_fill(~mask, -math.inf) if boolean else scores + mask
         weights = scores.softmax(-1).masked_fill((scores == -math.inf).all(-1, keepdim=True), 0.0)
-        _require_same(frame, weights @ one(value).to(wide), apart[index])
+        _require_same(frame, weights @ kept(value).to(wide), apart[index])
         self._keep(frame, weights, texts, value.shape[-1])
         return output
 
@@ -397,15 +384,15 @@ class _Watch(TorchFunctionMode):
         texts = query.shape[1] if query.ndim == 3 else 1
         _require_room(frame, texts * heads, len(query), columns)
         asked = given | {"need_weights": True, "average_attn_weights": False}
-        made, found = functional.multi_head_attention_forward(**asked)
-        assert found is not None
+        made, by_head = functional.multi_head_attention_forward(**asked)
+        assert by_head is not None
         _require_same(frame, made, output)
-        weights = found.reshape(texts, heads, len(query), -1)[self._index(texts)]
+        weights = by_head.reshape(texts, heads, len(query), -1)[self._index(texts)]
         if not output.isnan().any():  # torch then gives zeros to a query that sees no key
             weights = weights.nan_to_num(0.0)
         if weights.shape[-1] > columns:
-            what = "key of zeros" if given.get("bias_k") is None else "learned key, bias_k"
-            self.notes[f"{frame.name}: the rest of a row goes to a {what}"] = None
+            beside = "key of zeros" if given.get("bias_k") is None else "learned key, bias_k"
+            self.notes[f"{frame.name}: the rest of a row goes to a {beside}"] = None
         self._keep(frame, weights[..., :columns], texts, query.shape[-1] // heads)
         return output, returned
 
@@ -413,9 +400,8 @@ class _Watch(TorchFunctionMode):
 
     def _begin(self) -> _Frame:
         """Count a call of attention; return the innermost running module with parameters."""
-        owners = (
-            f for f in reversed(self._frames) if next(f.module.parameters(), None) is not None
-        )
+        running = reversed(self._frames)
+        owners = (frame for frame in running if next(frame.module.parameters(), None) is not None)
         frame = next(owners, self._frames[0])
         self._names.append(frame.name)
         return frame
@@ -444,14 +430,12 @@ class _Watch(TorchFunctionMode):
         return texts, folded // texts
 
     def _keep(self, frame: _Frame, weights: Tensor, texts: int, head_dim: int) -> None:
-        """Keep the weights (head, query, key) of one call."""
         times, number = self._names.count(frame.name), len(self._names) - 1
         name = f"{frame.name} ({times})" if times > 1 else frame.name
-        cross = frame.cross or weights.shape[-1] != weights.shape[-2]
         self.calls.append(
             ModuleCall(
                 name=name,
-                cross=cross,
+                cross=frame.cross or weights.shape[-1] != weights.shape[-2],
                 weights=to_numpy(weights),
                 texts=texts,
                 head_dim=head_dim,
@@ -461,7 +445,6 @@ class _Watch(TorchFunctionMode):
         )
 
     def follow(self, tensor: Tensor) -> None:
-        """Keep in mind that a tensor is a product, or was made of one."""
         self._made[id(tensor)] = ref(tensor)
 
     def _is_made(self, tensor: Any) -> bool:
@@ -470,25 +453,22 @@ class _Watch(TorchFunctionMode):
         return held is not None and held() is tensor
 
 
-def _mixes(name: str, equation: Any, at: int) -> bool:
-    """Return whether a product sums over the last axis of operand ``at``, and keeps the others."""
+def _mixes(name: str, equation: Any, at: int) -> tuple[bool, Sequence[int] | None]:
+    """Return whether a product sums over the last axis of operand ``at``, and keeps the others.
+
+    The second are the output's axes of this operand, the query's last; None if it lacks one.
+    """
     if name != "einsum":
-        return at == 0
+        return at == 0, ()
     inputs, arrow, output = str(equation).replace(" ", "").partition("->")
     operands = inputs.split(",")
     if not arrow or len(operands) != 2 or len(operands[at]) < 2:
-        return False
-    query, key, other = operands[at][-2], operands[at][-1], operands[1 - at]
-    return key in other and key not in output and query in output and query not in other
-
-
-def _by_query(name: str, equation: Any, at: int) -> Sequence[int] | None:
-    """Return the output's axes of operand ``at``, the query's last; None if it lacks one."""
-    if name != "einsum" or "." in str(equation):
-        return ()
-    inputs, _, output = str(equation).replace(" ", "").partition("->")
-    own = inputs.split(",")[at][:-1]
-    return [output.index(axis) for axis in own] if {*own} <= {*output} else None
+        return False, None
+    (*own, key), other = [*operands[at]], operands[1 - at]
+    mixes = key in other and key not in output and own[-1] in output and own[-1] not in other
+    if "." in str(equation):
+        return mixes, ()
+    return mixes, [output.index(axis) for axis in own] if {*own} <= {*output} else None
 
 
 def _sums_to_one(weights: Tensor) -> bool:
@@ -513,5 +493,5 @@ def _require_same(frame: _Frame, made: Tensor, given: Tensor) -> None:
 
 
 def _require_room(frame: _Frame, heads: int, rows: int, columns: int) -> None:
-    what = f"the maps of {heads:,} heads of {frame.name} over {rows:,} x {columns:,} tokens take"
-    require_room(what, 16 * heads * rows * columns, "give fewer or shorter texts")
+    maps = f"the maps of {heads:,} heads of {frame.name} over {rows:,} x {columns:,} tokens take"
+    require_room(maps, 16 * heads * rows * columns, "give fewer or shorter texts")

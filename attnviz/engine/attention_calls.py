@@ -11,18 +11,19 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from threading import Lock, RLock
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional
 
 from attnviz.engine.forward_pass import nearly_equal
-from attnviz.engine.hook_points import NOTHING_LEFT, Function, FunctionWatch
-from attnviz.engine.split_heads import HeadSplit, split_of
+from attnviz.engine.hook_points import NOTHING_LEFT, Function, FunctionWatch, named
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.attention_interface import FoundAttention, answering, is_observed
+from attnviz.models.split import is_split, mesh_of
 
 if TYPE_CHECKING:
     from attnviz.models.attention_interface import PreTrainedModel
@@ -45,14 +46,14 @@ class AttentionCall:
     """One call of an attention function that transformers makes, with ways to answer it.
 
     inputs: queries, keys and values (batch, heads, token, dim) of this process's heads, which
-    ``split`` joins to all; None if they are. found: the functions that could answer the call.
+    ``split`` joins to all; None if they are. functions: those that could answer the call.
     """
 
     module: nn.Module
     inputs: tuple[Tensor, Tensor, Tensor]
     mask: Tensor | None
     options: dict[str, Any]
-    found: FoundAttention
+    functions: FoundAttention
     split: HeadSplit | None = None
 
     @cached_property
@@ -75,20 +76,13 @@ class AttentionCall:
         """Return the same call as if the heads of this process were all: without ``split``."""
         return self if self.split is None else replace(self, split=None)
 
-    def attending(self, query: Tensor, key: Tensor, value: Tensor) -> AttentionCall:
-        """Return the call with other queries, keys and values."""
-        given = query, key, value
-        if self.split is not None:
-            given = self.split.part(query), self.split.part(key), self.split.part(value)
-        return replace(self, inputs=given)
-
     def own(self) -> Attended:
         """Return the output and weights, or None, of the model's own attention function."""
-        return self._by(self.found.own, self.mask)
+        return self._by(self.functions.own, self.mask)
 
     def eager(self) -> Attended:
         """Compute the call with the eager function, which always returns the weights too."""
-        return self._by(self.found.eager, self.additive_mask())
+        return self._by(self.functions.eager, self.additive_mask())
 
     def hiding(self, hidden: Tensor) -> Attended:
         """Return the call with keys (head, query, key) hidden; UsageError if none is left."""
@@ -100,7 +94,7 @@ class AttentionCall:
             mask = mask if mask.shape[1] == 1 else self._whole(mask)
         seen = torch.where(hidden[None], -torch.inf, mask)
         _require_another(seen, hidden)
-        return self._by(self.found.eager, seen if self.split is None else self.split.part(seen))
+        return self._by(self.functions.eager, seen if self.split is None else self.split.part(seen))
 
     def mixing(self, change: Callable[[Tensor], Tensor]) -> Attended:
         """Compute the call with changed attention weights; return the output and the weights.
@@ -138,9 +132,9 @@ class AttentionCall:
     @property
     def is_causal(self) -> bool:
         """Return True if the fused function hides later keys, as it does without a mask."""
-        said = self.options.get("is_causal")
-        own = getattr(self.module, "is_causal", True) if said is None else said
-        alone = self.found.is_fused and self.mask is None
+        own = self.options.get("is_causal")
+        own = getattr(self.module, "is_causal", True) if own is None else own
+        alone = self.functions.is_fused and self.mask is None
         return alone and self.inputs[0].shape[2] > 1 and bool(own)
 
     def visible(
@@ -156,8 +150,8 @@ class AttentionCall:
         stop = queries if rows is None else start + rows
         keys = self.inputs[1].shape[2] if keys is None else keys
         if self.is_causal:
-            place = torch.arange(max(stop, keys), device=self.inputs[0].device)
-            seen = place[:keys] <= place[start:stop, None]
+            tokens = torch.arange(max(stop, keys), device=self.inputs[0].device)
+            seen = tokens[:keys] <= tokens[start:stop, None]
             return seen.expand(batch, -1, -1)
         mask = self.mask
         if mask is None or mask.ndim != 4 or mask.shape[3] < keys:
@@ -182,42 +176,37 @@ class AttentionCall:
 @contextmanager
 def taking_calls(attend: Callable[[AttentionCall], Attended]) -> Iterator[None]:
     """Answer this thread's attention calls by ``attend`` inside this context."""
-    with answering(lambda found: partial(_attend, attend, found)):
+
+    def answer(
+        functions: FoundAttention,
+        module: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None = None,
+        **options: Any,
+    ) -> Attended:
+        inputs, here = (query, key, value), query.shape[1]
+        split = split_of(module, *inputs) if query.ndim == 4 else None
+        call = AttentionCall(module, inputs, attention_mask, options, functions, split)
+        output, weights = attend(call)
+        if split is not None and output.shape[2] != here:
+            output = split.part(output, 2)
+        if split is not None and weights is not None and weights.shape[1] != here:
+            weights = split.part(weights)
+        return output, weights
+
+    with answering(lambda functions: partial(answer, functions)):
         yield
-
-
-def _attend(
-    attend: Callable[[AttentionCall], Attended],
-    found: FoundAttention,
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None = None,
-    **options: Any,
-) -> Attended:
-    inputs = query, key, value
-    split = split_of(module, *inputs) if query.ndim == 4 else None
-    output, weights = attend(AttentionCall(module, inputs, attention_mask, options, found, split))
-    if split is not None:
-        here = query.shape[1]
-        output = output if output.shape[2] == here else split.part(output, 2)
-        weights = weights if weights is None or weights.shape[1] == here else split.part(weights)
-    return output, weights
 
 
 _SOFTMAX = {functional.softmax, torch.softmax, torch.Tensor.softmax}
 _FUSED = functional.scaled_dot_product_attention
 
 
-class Compute(Protocol):
-    """A function that computes one softmax or one fused attention call.
-
-    hidden: a boolean tensor of the shape of the attention scores; True keys are left out. None
-        hides no key.
-    """
-
-    def __call__(self, hidden: Tensor | None = None) -> Tensor: ...
+Compute: TypeAlias = Callable[..., Tensor]
+"""Computes one softmax or one fused attention call. Given ``hidden``, a boolean tensor of the shape
+of the attention scores, it leaves its True keys out."""
 
 
 class IncompleteError(Exception):
@@ -237,12 +226,11 @@ class SoftmaxWatch(FunctionWatch):
 
     def call(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func is _FUSED:
-            named = {**dict(zip(FUSED_INPUTS, args, strict=False)), **kwargs}
-            shape = (*named["query"].shape[:-1], named["key"].shape[-2])
+            given = named(FUSED_INPUTS, args, kwargs)
+            shape = (*given["query"].shape[:-1], given["key"].shape[-2])
 
             def fused(hidden: Tensor | None = None) -> Tensor:
-                found: Tensor = _FUSED(**(named if hidden is None else _hidden(named, hidden)))
-                return found
+                return _FUSED(**(given if hidden is None else _hidden(given, hidden)))
 
             return self.notice(shape, fused)
         if func in _SOFTMAX and self._is_scores(scores := args[0] if args else kwargs["input"]):
@@ -252,8 +240,7 @@ class SoftmaxWatch(FunctionWatch):
                 seen = scores if hidden is None else scores.masked_fill(hidden, -torch.inf)
                 if hidden is not None:
                     _require_another(seen, hidden)
-                found: Tensor = func(seen, *args[1:], **others)
-                return found
+                return func(seen, *args[1:], **others)
 
             return self.notice(scores.shape, softmax)
         return func(*args, **kwargs)
@@ -271,10 +258,10 @@ class SoftmaxWatch(FunctionWatch):
 FUSED_INPUTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale")
 
 
-def _hidden(named: dict[str, Any], hidden: Tensor) -> dict[str, Any]:
+def _hidden(given: dict[str, Any], hidden: Tensor) -> dict[str, Any]:
     """Return fused attention's arguments with a mask that hides keys (..., query, key), too."""
-    mask, visible = named.get("attn_mask"), ~hidden
-    if named.get("is_causal"):
+    mask, visible = given.get("attn_mask"), ~hidden
+    if given.get("is_causal"):
         visible = visible.tril()
     if mask is None or mask.dtype == torch.bool:
         seen = visible if mask is None else mask & visible
@@ -282,7 +269,7 @@ def _hidden(named: dict[str, Any], hidden: Tensor) -> dict[str, Any]:
     else:
         seen = torch.where(visible, mask, -torch.inf)
         _require_another(seen, hidden)
-    return {**named, "attn_mask": seen, "is_causal": False}
+    return {**given, "attn_mask": seen, "is_causal": False}
 
 
 def _require_another(seen: Tensor, hidden: Tensor) -> None:
@@ -304,9 +291,6 @@ class MaskWatch(SoftmaxWatch):
         super().__init__(batch, lengths)
         self._seen: list[tuple[Tensor, Tensor]] = []
 
-    def notice(self, scores: Sequence[int], compute: Compute) -> Tensor:
-        return compute()
-
     def call(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         weights = super().call(func, args, kwargs)
         if self.is_over_keys(func, args, kwargs):
@@ -318,9 +302,9 @@ class MaskWatch(SoftmaxWatch):
 
     def mask_of(self, weights: Tensor) -> Tensor | None:
         """Return the mask (batch, query, key) of weights that a softmax returned; or None."""
-        place = weights.untyped_storage().data_ptr()
+        address = weights.untyped_storage().data_ptr()
         for noted, seen in self._seen:
-            if noted.untyped_storage().data_ptr() == place:
+            if noted.untyped_storage().data_ptr() == address:
                 return seen if seen.shape[-2:] == weights.shape[-2:] else None
         return None
 
@@ -328,9 +312,7 @@ class MaskWatch(SoftmaxWatch):
 class StrayAttention(SoftmaxWatch):
     """Raises IncompleteError for attention beside the observed function, unless ``allowed``."""
 
-    def __init__(self, batch: int, lengths: Collection[int]) -> None:
-        super().__init__(batch, lengths)
-        self.allowed = False
+    allowed = False
 
     def notice(self, scores: Sequence[int], compute: Compute) -> Tensor:
         if not self.allowed and is_observed():
@@ -355,13 +337,13 @@ def borrowed(model: PreTrainedModel, implementation: str | None = None) -> Itera
     float64 run one by one: grouped products lack that type. All is put back, also after an
     exception.
     """
-    modules, configs = list(model.modules()), _configs(model)
+    modules, configs = list(model.modules()), configs_of(model)
     with ExitStack() as held:
         with _locks_guard:
             locks = [_locks.setdefault(key, RLock()) for key in sorted(configs)]
         for lock in locks:  # in a fixed order, so that two threads cannot deadlock
             held.enter_context(lock)
-        found = {
+        before = {
             key: (config._attn_implementation, getattr(config, "_experts_implementation", None))
             for key, config in configs.items()
         }
@@ -370,21 +352,16 @@ def borrowed(model: PreTrainedModel, implementation: str | None = None) -> Itera
             for module in training:
                 module.training = False
             for key, config in configs.items():
-                attention, experts = found[key]
+                attention, experts = before[key]
                 own = attention if attention in _PLAIN else "eager"
                 wide = model.dtype == torch.float64  # grouped matrix products lack float64
                 _set(config, implementation or own, "eager" if wide and experts else experts)
             yield
         finally:
             for key, config in configs.items():
-                _set(config, *found[key])
+                _set(config, *before[key])
             for module in training:
                 module.training = True
-
-
-def implementations(model: PreTrainedModel) -> set[str | None]:
-    """Return the names of the attention implementations in the configs of a model and its parts."""
-    return {config._attn_implementation for config in _configs(model).values()}
 
 
 def _set(config: Any, attention: str | None, experts: str | None) -> None:
@@ -394,9 +371,10 @@ def _set(config: Any, attention: str | None, experts: str | None) -> None:
         config._experts_implementation_internal = experts
 
 
-def _configs(model: PreTrainedModel) -> dict[int, Any]:
-    found = [getattr(module, "config", None) for module in model.modules()]
-    named = [config for config in found if hasattr(config, "_attn_implementation_internal")]
+def configs_of(model: PreTrainedModel) -> dict[int, Any]:
+    """Return the configs of a model and its parts, by their ``id``."""
+    configs = (getattr(module, "config", None) for module in model.modules())
+    named = (config for config in configs if hasattr(config, "_attn_implementation_internal"))
     return {id(config): config for config in named}
 
 
@@ -408,8 +386,8 @@ def without_recording_hooks(model: PreTrainedModel) -> Iterator[None]:
     try:
         yield
     finally:
-        for module, found in hooks:
-            for key in set(module._forward_hooks) - found:
+        for module, before in hooks:
+            for key in set(module._forward_hooks) - before:
                 del module._forward_hooks[key]
             if module not in marked:
                 module.__dict__.pop(_MARK, None)
@@ -417,3 +395,58 @@ def without_recording_hooks(model: PreTrainedModel) -> Iterator[None]:
 
 # Without the mark transformers installs them again when they are next needed.
 _MARK = "_output_capturing_hooks_installed"
+
+
+# Heads that are split over processes --------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class HeadSplit:
+    """How the heads of a layer are split over processes, and which part is in this process.
+
+    size: how many processes. rank: the index of this one. group: their torch.distributed group.
+    """
+
+    size: int
+    rank: int
+    group: Any
+
+    def whole(self, part: Tensor, axis: int = 1) -> Tensor:
+        """Return ``part`` joined with those of all processes along ``axis``, that of the heads."""
+        part = part.detach().contiguous()
+        parts = [torch.empty_like(part) for _ in range(self.size)]
+        dist.all_gather(parts, part, group=self.group)
+        return torch.cat(parts, axis)
+
+    def part(self, whole: Tensor, axis: int = 1) -> Tensor:
+        """Return this process's heads from ``whole``, a tensor of all heads along ``axis``."""
+        return whole.chunk(self.size, axis)[self.rank]
+
+
+def split_of(module: nn.Module, query: Tensor, key: Tensor, value: Tensor) -> HeadSplit | None:
+    """Return how a module's heads are split, or None; UnsupportedError if that cannot be told."""
+    mesh = mesh_of(module)
+    if mesh is None:
+        return None
+    here, size = query.shape[1], mesh.size()
+    read = {inputs // value.shape[-1] for inputs in _read_by_parts(module)}
+    if not read or (here in read and here * size not in read):
+        return None  # what is not read by parts is read whole
+    groups = getattr(module, "num_key_value_groups", None)
+    if here * size not in read or groups not in (None, here // key.shape[1]):
+        raise UnsupportedError(
+            f"{type(module).__name__} has {here} query heads and {key.shape[1]} key/value heads in "
+            f"this one of {size} processes: which of the model's heads these are cannot be told; "
+            "take another number of processes, or load the model whole"
+        )
+    return HeadSplit(size, mesh.get_local_rank(), mesh.get_group())
+
+
+def _read_by_parts(module: nn.Module) -> list[int]:
+    """Return the numbers of inputs of the linear maps of which each process has some columns."""
+    maps: list[Any] = [part for part in module.modules() if isinstance(part, nn.Linear)]
+    return [
+        linear.in_features
+        for linear in maps
+        if is_split(linear.weight) and any(at.is_shard(1) for at in linear.weight.placements)
+    ]

@@ -179,13 +179,8 @@ class NumpyBackend:
         rows = len(inputs[0].text)
         if cells is not None:
             rows = rows_of_a_block(len(inputs), model.info.heads, rows, cells)
-        model.run_rows(
-            [given.ids for given in inputs],
-            rows,
-            partial(observer.wants, "self"),
-            take,
-            norms=observer.norms,
-        )
+        ids, wants = [given.ids for given in inputs], partial(observer.wants, "self")
+        model.run_rows(ids, rows, wants, take, norms=observer.norms)
 
     def read_sums(self, reader: SumsReader, inputs: Sequence[Input]) -> None:
         raise self._no_sums()
@@ -209,15 +204,14 @@ class NumpyBackend:
         def take(layer: int, query: Floats, key: Floats, seen: NDArray[np.bool_] | None) -> None:
             bias = None if seen is None else np.where(seen, np.float32(0), -np.inf)[None]
             scale = 1 / math.sqrt(query.shape[-1])
-            found = QueriesKeys(layer, query, key, scale, bias)
-            if not model.scaled:
-                found = QueriesKeys(layer, query * scale, key, 1.0, bias)
             with np.errstate(over="ignore", invalid="ignore"):
                 finite = np.isfinite(products(query, key)).all()
-            if finite:
-                observe(found)
-            else:
+            if not finite:
                 lost.append(layer)
+            elif model.scaled:
+                observe(QueriesKeys(layer, query, key, scale, bias))
+            else:
+                observe(QueriesKeys(layer, query * scale, key, 1.0, bias))
 
         model.run_queries_keys(tokens, wants, take)
         for layer in lost:  # only the run shows which layers are broken
@@ -226,17 +220,15 @@ class NumpyBackend:
     def open_heads(self, kind: Kind, given: Input, causal: bool) -> tuple[Run, tuple[str, ...]]:
         if kind == "self":
             return self._heads, ()
-        return unseen_outputs(
-            self.observe, self._model.info, kind, UnsupportedError("NumPy does not show them")
-        )
+        lacks = UnsupportedError("NumPy does not show them")
+        return unseen_outputs(self.observe, self._model.info, kind, lacks)
 
     def _heads(
         self, given: Input, removed: Heads = (), norms: bool = False, rows: Rows = None
     ) -> HeadRun:
         if rows is not None:
             raise self._no_sums()
-        weights: dict[int, Floats] = {}
-        outputs: dict[int, Floats] = {}
+        weights, outputs = dict[int, Floats](), dict[int, Floats]()
 
         def take(layer: int, seen: Floats, written: Floats) -> None:
             weights[layer], outputs[layer] = seen, written
@@ -264,8 +256,8 @@ class NumpyBackend:
         from attnviz.models.stack_model import StackModel
 
         model = self._model
-        if isinstance(model, StackModel) and (found := NumpyAttributor.of(model)) is not None:
-            return found
+        if isinstance(model, StackModel) and (own := NumpyAttributor.of(model)) is not None:
+            return own
         raise UnsupportedError(
             f"{model.info.name!r} is not a sum that NumPy can decompose: leave out --backend numpy"
         )

@@ -1,4 +1,4 @@
-"""Run any model over a text, and return the record of its attention."""
+"""Run any model over a text for the record of its attention, or open it to measure its heads."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from typing import Any
 import numpy as np
 
 from attnviz.engine.backend import backend_of
+from attnviz.engine.head_run import KeepLayers, ReadLayer, Run
 from attnviz.engine.known_labels import by_label
-from attnviz.engine.observer import KeepWeights, no_numbers
+from attnviz.engine.observer import BLOCK_CELLS, Held, KeepWeights, Observer, SumsReader, no_numbers
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
+from attnviz.measures.reduced import ReducedLayer
 from attnviz.models.memory import require_room
-from attnviz.models.model import Model, TwoStackModel
+from attnviz.models.model import Model, TwoStackModel, random_copies
 from attnviz.models.own import OwnAttention
+from attnviz.models.resolve import random_twin
 from attnviz.models.stack_model import StackModel
 from attnviz.progress import UNWATCHED, Advance, share_read
 from attnviz.records import AttentionRecord, Input, Kind, LayerWeights, Tokens
@@ -47,17 +50,14 @@ def _in_torch(model: Any, tokens: Tokens) -> Iterator[None]:
     from attnviz.engine.hook_points import hooked
 
     trunk = model.model.base_model
-    ids, segments = (torch.tensor(each) for each in (tokens.ids, tokens.segments))
+    ids, segments = torch.tensor(tokens.ids), torch.tensor(tokens.segments)
 
     def told(module: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         read = options.get("input_ids", args[0] if args else None)
-        if (
-            read is None
-            or read.shape[-1] > len(ids)
-            or not (read.cpu() == ids[: read.shape[-1]]).all()
-        ):
+        known = 0 if read is None else read.shape[-1]
+        if read is None or known > len(ids) or not (read.cpu() == ids[:known]).all():
             return None
-        types = segments[: read.shape[-1]].to(read.device).expand_as(read)
+        types = segments[:known].to(read.device).expand_as(read)
         return args, options | {"token_type_ids": types}
 
     if "token_type_ids" not in inspect.signature(trunk.forward).parameters:
@@ -145,10 +145,9 @@ def capture_text(
     model: Model, text: str, choice: Choice, advance: Advance = UNWATCHED
 ) -> tuple[AttentionRecord, bool]:
     """Return the attention over ``text``, and whether heads were left out; see ``asked``."""
-    given, kind, heads = (wanted := asked(model, text, choice)).given, wanted.kind, wanted.heads
-    record = capture(
-        model, given.text, kind=kind, target=given.target, heads=heads, advance=advance
-    )
+    wanted = asked(model, text, choice)
+    tokens, target, heads = wanted.given.text, wanted.given.target, wanted.heads
+    record = capture(model, tokens, kind=wanted.kind, target=target, heads=heads, advance=advance)
     return record, heads is not None
 
 
@@ -251,11 +250,8 @@ def require_maps(heads: int, queries: int, keys: int, advice: str) -> None:
 
     heads, queries, keys: the size of the maps. advice: the end of the message, what to do instead.
     """
-    require_room(
-        f"the maps of {heads:,} heads over {queries:,} x {keys:,} tokens take",
-        4 * heads * queries * keys,
-        advice,
-    )
+    maps = f"the maps of {heads:,} heads over {queries:,} x {keys:,} tokens take"
+    require_room(maps, 4 * heads * queries * keys, advice)
 
 
 def capture(
@@ -296,14 +292,13 @@ def record_of(
     tokens = given.text
     if kind not in _DECODER_KINDS:
         given = Input(tokens)
+    weights = [layer.weights for layer in layers]
     if isinstance(model, OwnAttention):
         causal = kind != "cross" and model.causal and len(tokens) > 1
     else:
         causal = kind != "cross" and all(
-            layer.weights.shape[-1] > 1 and not (np.triu(layer.weights, 1) > 0).any()
-            for layer in layers
+            own.shape[-1] > 1 and not (np.triu(own, 1) > 0).any() for own in weights
         )
-    weights = [layer.weights for layer in layers]
     notes = model.info.notes + model.notes_for(tokens)  # only the run may have found overflow
     notes += no_numbers(model.info, weights) + _lost_weight(layers)
     info = replace(model.info, notes=notes)
@@ -317,3 +312,138 @@ def _lost_weight(layers: tuple[LayerWeights, ...]) -> tuple[str, ...]:
     if least > 1 - _ROUNDING:
         return ()
     return (f"rows sum to as little as {least:.2f}: the rest goes to no token (a learned sink)",)
+
+
+# Measuring heads ----------------------------------------------------------------------------------
+
+_TRIAL = "The cat sat on the mat."
+
+_FEWEST = 8
+"""The least number of tokens of a decoder text that a model wrote; a shorter one is not used."""
+
+
+@dataclass(frozen=True)
+class Probing:
+    """A model opened for measuring pattern scores of its heads, with one kind of attention.
+
+    causal: True if no query sees a later key, as found on a short text.
+    """
+
+    model: Model
+    kind: Kind
+    causal: bool
+
+    @property
+    def ranked(self) -> bool:
+        """Return True if the tokens' order in the vocabulary is that of their frequency."""
+        return self.model.vocabulary().ranked
+
+    def input_of(self, text: str, tokens: Tokens | None = None, *, truncate: bool = True) -> Input:
+        """Return the model's input for ``text``, cut to the model's context.
+
+        A decoder gets the same text, or for cross attention the text that the model itself
+        generates. tokens: of the text, if they are known.
+        truncate: False refuses a text that is too long for the decoder, by UsageError.
+        """
+        tokens = tokens or self.model.encode(text, self.model.context)
+        if self.kind not in ("decoder", "cross"):
+            return Input(tokens)
+        return Input(tokens, self._target(text, tokens, truncate))
+
+    def inputs_of(
+        self, texts: Sequence[str], encoded: Sequence[Tokens], truncate: bool
+    ) -> list[Input]:
+        """Return the model's input for each text. encoded: their tokens; see ``input_of``."""
+        pairs = zip(texts, encoded, strict=True)
+        return [self.input_of(text, tokens, truncate=truncate) for text, tokens in pairs]
+
+    def _target(self, text: str, tokens: Tokens, truncate: bool) -> Tokens | None:
+        model = self.model
+        if not isinstance(model, TwoStackModel):
+            return None
+        if self.kind == "cross":
+            try:
+                written = target_tokens(model, tokens, Choice())
+            except UsageError:  # a model without a language-model head cannot write
+                written = Tokens.bare(())
+            if len(written) >= _FEWEST:
+                return written
+        same, most = model.encode_target(text), model.target_context
+        if not truncate and most is not None and len(same) > most:
+            raise UsageError(
+                f"a text has {len(same):,} tokens, the decoder of {model.info.name!r} takes at "
+                f"most {most:,}: shorten it, or add --truncate to cut it there"
+            )
+        return same.cut(most)
+
+    def copies(self, length: int, copies: int, seed: int) -> Input | None:
+        """Return ``length`` random tokens ``copies`` times; None if they do not fit the context."""
+        vocabulary = self.model.vocabulary()
+        if len(vocabulary.plain) < length or self.kind == "cross":
+            return None
+        tokens = random_copies(vocabulary, length, copies, seed)
+        if self.kind == "decoder" and isinstance(self.model, TwoStackModel):
+            context = self.model.target_context
+            source = self.model.encode(_TRIAL)
+            start = self.model.encode_target(_TRIAL, 1)
+            plain = random_copies(vocabulary.bare(), length, copies, seed)
+            target = Tokens(
+                start.ids + plain.ids, start.texts + plain.texts, start.special + plain.special
+            )
+            given = Input(source, target)
+        else:
+            context, given = self.model.context, Input(tokens)
+        return given if context is None or len(given.predicted) <= context else None
+
+    def notes_for(self, inputs: Sequence[Input]) -> tuple[str, ...]:
+        """Return notes about these inputs, in addition to the model's own notes."""
+        if not inputs:
+            return ()
+        return self.model.notes_for(max((given.text for given in inputs), key=len))
+
+    def open_heads(self, given: Input) -> tuple[Run, tuple[str, ...]]:
+        """Return a function that runs inputs and observes heads; see ``Backend.open_heads``."""
+        predicts = self.causal if self.kind == "self" else self.kind != "encoder"
+        return backend_of(self.model).open_heads(self.kind, given, predicts)
+
+    def run(
+        self,
+        observer: Observer,
+        inputs: Sequence[Input],
+        *,
+        cells: int | None = BLOCK_CELLS,
+        held: Held = "auto",
+    ) -> None:
+        """Run inputs of one length, and hand attention to ``observer``; see ``Backend.observe``."""
+        with reading_segments(self.model, inputs[0].text):
+            backend_of(self.model).observe(observer, inputs, cells=cells, held=held)
+
+    def read_sums(self, reader: SumsReader, inputs: Sequence[Input]) -> None:
+        """Run the model over inputs of one length; see ``Backend.read_sums``."""
+        with reading_segments(self.model, inputs[0].text):
+            backend_of(self.model).read_sums(reader, inputs)
+
+    def read_layers(
+        self, given: Input, read: Callable[[ReducedLayer], ReadLayer]
+    ) -> dict[int, ReadLayer]:
+        """Return what ``read`` computes from each layer's sums, see ``Backend.read_sums``."""
+        reader = KeepLayers(self.kind, read)
+        self.read_sums(reader, [given])
+        return reader.layers
+
+    def twin(self, seed: int) -> Probing:
+        """Return the architecture with random parameters, opened for the same kind of attention."""
+        return Probing(random_twin(self.model, seed), self.kind, self.causal)
+
+
+def open_probing(model: Model, kind: Kind | None = None) -> Probing:
+    """Return a model opened for one kind of attention; UsageError if it lacks it."""
+    kind = kind_of(model, kind)
+    if kind == "cross":
+        return Probing(model, kind, causal=False)
+    target = None
+    if kind == "decoder" and isinstance(model, TwoStackModel):
+        target = model.encode_target(_TRIAL)
+    trial = getattr(model, "trial", None) or model.encode(_TRIAL)  # of pictures, one of its own
+    record = capture(model, trial, kind=kind, target=target)
+    return Probing(model, kind, record.causal)

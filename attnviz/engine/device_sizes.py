@@ -150,5 +150,5 @@ def sizes_of(array: Array) -> DeviceSizes:
 def sizes_on(device: torch.device, most: int | None = None) -> DeviceSizes:
     """Return the sizes for a device by its free memory now. most: the bytes that may be used."""
     free = None if device.type == "cpu" else free_memory(device)
-    known = [each for each in (free, most) if each is not None]
+    known = [size for size in (free, most) if size is not None]
     return sizes(device.type, min(known, default=None))

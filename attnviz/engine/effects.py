@@ -166,8 +166,8 @@ class Variant:
     @property
     def sites(self) -> tuple[Site, ...]:
         """Return the patch site of each ablated part; for edges the pattern of each head."""
-        what: What = "pattern" if self.edges else "output"
-        heads = (Site(what, layer, head, edges=self.edges) for layer, head in self.heads)
+        sort: What = "pattern" if self.edges else "output"
+        heads = (Site(sort, layer, head, edges=self.edges) for layer, head in self.heads)
         return (*heads, *(Site("mlp", layer) for layer in self.feed_forward))
 
     def in_layer(self, layer: int) -> tuple[int, ...]:

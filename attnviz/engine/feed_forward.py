@@ -53,21 +53,19 @@ def find_feed_forward(model: PatchableModel, probe: Input) -> dict[int, nn.Modul
     model: inside ``HookPoints.borrowed``. probe: a few tokens to try it on. Layers that share a
     module have the same entry. Raises UnsupportedError if a module cannot be determined.
     """
-    layers = _layers(model)
-    plain = Outputs()
-    inner = {id(each): each for layer in layers.values() for each in layer.modules}
-    blocks = {id(layer.block): layer.block for layer in layers.values()}
-    plain.run(model, probe, {**inner, **blocks}.values())
+    layers, plain = _layers(model), Outputs()
+    inner = (module for layer in layers.values() for module in (*layer.modules, layer.block))
+    plain.run(model, probe, dict.fromkeys(inner))
     candidates = {number: _candidates(layer, plain) for number, layer in layers.items()}
     while all(candidates.values()):
-        chosen = {number: each[0] for number, each in candidates.items()}
-        alike = {number: [type(module) for module in each] for number, each in candidates.items()}
+        chosen = {number: modules[0] for number, modules in candidates.items()}
         wrong = _first_wrong(model, probe, layers, chosen, plain)
         if wrong is None:
             return chosen
-        for number, each in candidates.items():
-            if alike[number] == alike[wrong]:
-                del each[0]
+        kinds = [*map(type, candidates[wrong])]
+        for modules in candidates.values():
+            if [*map(type, modules)] == kinds:
+                del modules[0]
     raise _unknown(model, "what a layer adds does not come out of one module")
 
 
@@ -76,8 +74,8 @@ def find_last_matrices(
 ) -> dict[int, tuple[nn.Module, Sequence[nn.Module]]]:
     """Return each layer's last matrix beside its attention, and all; or UnsupportedError."""
     layers, plain = _layers(model), Outputs()
-    every = {id(each): each for layer in layers.values() for each in layer.matrices}
-    plain.run(model, probe, every.values())
+    matrices = (module for layer in layers.values() for module in layer.matrices)
+    plain.run(model, probe, dict.fromkeys(matrices))
     return {
         number: (max(layer.matrices, key=lambda own: plain.last.get(id(own), -1)), layer.matrices)
         for number, layer in layers.items()
@@ -85,23 +83,17 @@ def find_last_matrices(
 
 
 def _layers(model: PatchableModel) -> dict[int, _Layer]:
-    return {
-        point.layer: _layer(model, point)
-        for point in model.hook_points.found
-        if point.kind == model.kind
-    }
+    points = (point for point in model.hook_points.calls if point.kind == model.kind)
+    return {point.layer: _layer(model, point) for point in points}
 
 
 def _candidates(layer: _Layer, plain: Outputs) -> list[nn.Module]:
     """Return the last matrix called and modules around it that put out the stream's shape."""
     last = max(layer.matrices, key=lambda module: plain.last.get(id(module), -1))
     stream = plain.of[id(layer.block)][0].shape
-    return [
-        module
-        for module in layer.around(last)
-        if all(tensor.shape in (stream, stream[1:]) for tensor in plain.of.get(id(module), ()))
-        and id(module) in plain.of
-    ]
+    called = (module for module in layer.around(last) if id(module) in plain.of)
+    shapes = stream, stream[1:]
+    return [own for own in called if all(x.shape in shapes for x in plain.of[id(own)])]
 
 
 def _first_wrong(
@@ -112,7 +104,6 @@ def _first_wrong(
     plain: Outputs,
 ) -> int | None:
     """Return a layer that changes while only its chosen module's output is held; or None."""
-    held = {id(module): module for module in chosen.values()}
     calls: Counter[int] = Counter()
 
     def hold(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
@@ -125,26 +116,24 @@ def _first_wrong(
             return output
         return with_first(output, tensor + _OTHERWISE)
 
-    others = {id(each): each for layer in layers.values() for each in layer.matrices}
-    found = Outputs()
-    disturbed = [module for key, module in others.items() if key not in held]
+    held, seen = set(chosen.values()), Outputs()
+    matrices = dict.fromkeys(own for layer in layers.values() for own in layer.matrices)
     with (
-        hooked(*(module.register_forward_hook(hold) for module in held.values())),
-        hooked(*(module.register_forward_hook(disturb) for module in disturbed)),
+        hooked(*(module.register_forward_hook(hold) for module in held)),
+        hooked(*(own.register_forward_hook(disturb) for own in matrices if own not in held)),
     ):
-        found.run(model, probe, {id(each.block): each.block for each in layers.values()}.values())
-    ends = {
-        number: zip(found.of[id(layer.block)], plain.of[id(layer.block)], strict=True)
-        for number, layer in layers.items()
-    }
-    wrong = (n for n, each in ends.items() if not all(nearly_equal(*both) for both in each))
-    return next(wrong, None)
+        seen.run(model, probe, dict.fromkeys(layer.block for layer in layers.values()))
+    for number, layer in layers.items():
+        ends = zip(seen.of[id(layer.block)], plain.of[id(layer.block)], strict=True)
+        if not all(nearly_equal(*both) for both in ends):
+            return number
+    return None
 
 
 def _layer(model: PatchableModel, point: HookedCall) -> _Layer:
     """Return the modules of the innermost block around an attention with matrices outside of it."""
     around = enclosing_block(model.root)
-    attention = {id(each.module) for each in model.hook_points.found}
+    attention = {id(point.module) for point in model.hook_points.calls}
     block = around.get(id(point.module))
     while block is not None:
         outer: dict[int, nn.Module] = {}
@@ -188,9 +177,9 @@ class Outputs:
             tensor = first_of(output)
             if tensor is not None:
                 self.of.setdefault(id(module), []).append(tensor.clone())
-                self.last[id(module)] = next(places)
+                self.last[id(module)] = next(numbers)
 
-        places = count()
+        numbers = count()
         with hooked(*(module.register_forward_hook(keep) for module in modules)):
             run_pass(model, probe, Untouched())
 

@@ -70,10 +70,6 @@ class ForwardPass:
         texts = (_SOURCE, _TARGET)
         return {self.inputs[name].shape[1] for name in texts if name in self.inputs}
 
-    def queries(self, kind: Kind) -> int:
-        """Return the number of query tokens in attention of this kind."""
-        return self.inputs[_TARGET if kind in ("decoder", "cross") else _SOURCE].shape[1]
-
     def keys(self, kind: Kind) -> int:
         """Return the number of key tokens in attention of this kind."""
         return self.inputs[_TARGET if kind == "decoder" else _SOURCE].shape[1]
@@ -100,13 +96,12 @@ class ForwardPass:
     def takes(self, option: str) -> bool:
         """Return True if the module can be called with the keyword ``option``."""
         parameters = _parameters(self.module)
-        return option in parameters or any(
-            parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()
-        )
+        return option in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
     def check(self, kind: Kind, weights: Any) -> None:
         """Raise UnsupportedError unless weights have a kind's (text, head, query, key)."""
-        expected = (self.batch, "heads", self.queries(kind), self.keys(kind))
+        queries = self.inputs[_TARGET if kind in ("decoder", "cross") else _SOURCE].shape[1]
+        expected = (self.batch, "heads", queries, self.keys(kind))
         shape = tuple(getattr(weights, "shape", ()))
         if len(shape) != 4 or (shape[0], "heads", *shape[2:]) != expected:
             raise UnsupportedError(
@@ -151,10 +146,8 @@ def wanted_kinds(observer: Observer | SumsReader, model: nn.Module) -> frozenset
     # No stack has more layers than modules, whatever its config calls their number; where layers
     # share one module, the config's own count is the larger.
     config: Any = getattr(model, "config", None)
-    layers = max(sum(1 for _ in model.modules()), getattr(config, "num_hidden_layers", None) or 0)
-    return frozenset(
-        kind for kind in KINDS if any(observer.wants(kind, layer) for layer in range(layers))
-    )
+    most = max(sum(1 for _ in model.modules()), getattr(config, "num_hidden_layers", None) or 0)
+    return frozenset(kind for kind in KINDS if any(observer.wants(kind, at) for at in range(most)))
 
 
 def _parameters(module: nn.Module) -> Mapping[str, inspect.Parameter]:
@@ -168,8 +161,7 @@ def _short_vocabulary(module: Any, seen: tuple[int, ...]) -> Iterator[None]:
     Attention weights do not depend on the logits, and the projection takes a third of a small
     model's time. Other threads that use the module meanwhile get all of their logits.
     """
-    find = getattr(module, "get_output_embeddings", None)  # a bare stack may have none
-    head = find() if find else None
+    head = getattr(module, "get_output_embeddings", lambda: None)()  # a bare stack may have none
     if not isinstance(head, nn.Module):
         yield
         return
@@ -203,18 +195,18 @@ def not_its_own(model: nn.Module, why: str) -> UnsupportedError:
     )
 
 
-def ends_alike(module: nn.Module, found: Tensor, plain: Tensor, *, exact: bool) -> bool:
+def ends_alike(module: nn.Module, end: Tensor, plain: Tensor, *, exact: bool) -> bool:
     """Return True if two passes of ``module`` over one text end in the same hidden states.
 
     exact: True compares bits, at least on a CPU. Otherwise half of the tokens must agree up to
-    rounding: a router may send single ones elsewhere. Tokens not finite in ``found`` are never
-    shown, and left out.
+    rounding: a router may send single ones elsewhere. Tokens not finite in ``end`` are never shown,
+    and left out.
     """
-    if found.shape != plain.shape:
+    if end.shape != plain.shape:
         return False
-    known = found.isfinite().all(-1)
-    found, plain = found[known], plain[known]
-    same = found == plain
+    known = end.isfinite().all(-1)
+    end, plain = end[known], plain[known]
+    same = end == plain
     if bool(same.all()) or (exact and plain.device.type == "cpu"):
         return bool(same.all())
     # Half precision sums in float32, so that only stored results are rounded.
@@ -224,7 +216,7 @@ def ends_alike(module: nn.Module, found: Tensor, plain: Tensor, *, exact: bool) 
         for part in module.modules()
         for weight in part.parameters(recurse=False)
     )
-    apart = widest((found - plain).masked_fill(same, 0)).norm(dim=-1)
+    apart = widest((end - plain).masked_fill(same, 0)).norm(dim=-1)
     allowed = epsilon(plain) * math.sqrt(roundings) * widest(plain.nan_to_num()).norm(dim=-1)
     return bool((apart <= allowed).float().mean() >= 0.5)
 
@@ -233,12 +225,12 @@ _ROUNDING = {torch.float64: 1e-5, torch.float32: 1e-3}
 _HALF_ROUNDING = 5e-2
 
 
-def nearly_equal(found: Tensor, expected: Tensor) -> bool:
+def nearly_equal(own: Tensor, expected: Tensor) -> bool:
     """Return True if two tensors differ at most by rounding, relative to their largest number."""
-    rounding = _ROUNDING.get(expected.dtype, _HALF_ROUNDING)
-    if found.shape != expected.shape:
+    if own.shape != expected.shape:
         return False
-    return bool((found - expected).abs().max() <= rounding * expected.abs().max())
+    rounding = _ROUNDING.get(expected.dtype, _HALF_ROUNDING)
+    return bool((own - expected).abs().max() <= rounding * expected.abs().max())
 
 
 def epsilon(tensor: Tensor) -> float:

@@ -67,13 +67,13 @@ class Sampling:
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One generated token, the last query ``place`` before it, and where heads attend from there.
+    """One generated token, the last ``query`` before it, and where heads attend from there.
 
     probability: at temperature 1, in [0, 1]. likely: the five likeliest tokens. entropy: in nats.
-    rows: weights (head, key) of each layer, over keys 0 to ``place`` or the encoder's text.
+    rows: weights (head, key) of each layer, over keys 0 to ``query`` or the encoder's text.
     """
 
-    place: int
+    query: int
     id: int
     text: str
     probability: float
@@ -178,7 +178,7 @@ def _steps(
         texts = texts or model.vocabulary().texts
         shares = np.exp(logs)
         yield Step(
-            place=len(ids) - 1,
+            query=len(ids) - 1,
             id=chosen,
             text=texts([chosen])[0],
             probability=float(shares[chosen]),

@@ -114,30 +114,26 @@ class _Plain:
         given = _input(self._source, ids)
         self._run, _ = self._open_heads(self._kind, given, True)
         weights = self._run(given, self._removed).weights.values()
-        self.causal = self._kind == "cross" or not any(
-            (each[:, 0, 1:] > 0).any() for each in weights
-        )
+        later = any((layer[:, 0, 1:] > 0).any() for layer in weights)
+        self.causal = self._kind == "cross" or not later
 
     def read(self, ids: Sequence[int]) -> tuple[Floats, dict[int, Floats]]:
-        """Return the next token's logits (vocab,), and its query's weights (head, key) by layer."""
         given = _input(self._source, ids)
-        found = self._run(given, self._removed)
-        rows = {layer: weights[:, -1] for layer, weights in found.weights.items()}
-        return self._scores(given) if found.logits is None else to_numpy(found.logits[-1]), rows
+        run = self._run(given, self._removed)
+        rows = {layer: weights[:, -1] for layer, weights in run.weights.items()}
+        return self._scores(given) if run.logits is None else to_numpy(run.logits[-1]), rows
 
     @torch.inference_mode()
     def _scores(self, given: Input) -> Floats:
         """Return the logits (vocab,) that the unobserved model gives to a text's next token."""
         whole = self._model.model
-        texts = {"input_ids": given.ids, "decoder_input_ids": given.target_ids}
-        inputs = {
-            name: torch.tensor([ids], device=device_of(whole))
-            for name, ids in texts.items()
-            if ids is not None
-        }
-        options = {"use_cache": False} if "use_cache" in signature(whole.forward).parameters else {}
+        inputs: dict[str, Any] = {"input_ids": torch.tensor([given.ids], device=device_of(whole))}
+        if given.target_ids is not None:
+            inputs["decoder_input_ids"] = torch.tensor([given.target_ids], device=device_of(whole))
+        if "use_cache" in signature(whole.forward).parameters:
+            inputs["use_cache"] = False
         with borrowed(whole), running(whole, torch.OutOfMemoryError):
-            return to_numpy(whole(**inputs, **options, return_dict=True).logits[0, -1])
+            return to_numpy(whole(**inputs, return_dict=True).logits[0, -1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,10 +160,9 @@ class _Looking:
         if "logits_to_keep" in signature(model.root.forward).parameters:
             self._options["logits_to_keep"] = 1
         self._cached = "use_cache" in self._options
-        self._rereads = self._quietly = True
+        self._rereads = self._quietly = self.causal = True
         self._tried: set[tuple[int, bool | None]] = set()
         self._encoded: Any = None
-        self.causal = True
         self._ids: tuple[int, ...] = ()
         self._read: _Read | None = None
 
@@ -192,7 +187,6 @@ class _Looking:
             self._read = None
 
     def read(self, ids: Sequence[int]) -> tuple[Floats, Mapping[int, Floats]]:
-        """Return the next token's logits (vocab,), and its query's weights (head, key) by layer."""
         text = tuple(ids)
         if self._read is None or text != self._ids:
             before, self._read = self._read, None
@@ -210,14 +204,14 @@ class _Looking:
         with suppress(*MISFITS):
             if known < len(self._ids):
                 before.cache.crop(known - len(self._ids))
-            found = self._pass(text[known:], replace(before, tokens=known))
-            place = length_class(len(text)), other
-            if place in self._tried:
-                return found
+            step = self._pass(text[known:], replace(before, tokens=known))
+            key = length_class(len(text)), other
+            if key in self._tried:
+                return step
             whole = self._pass(text)
-            if _alike(found, whole, _most(self._model)):
-                self._tried.add(place)
-                return found
+            if _alike(step, whole, _most(self._model)):
+                self._tried.add(key)
+                return step
         self._cached, self._rereads = self._cached and other, False
         return self._pass(text)
 
@@ -232,23 +226,22 @@ class _Looking:
             return self._last(ids, before)
         if self._cached and self._quietly:
             with suppress(*MISFITS):
-                found, place = self._last(ids), (length_class(keys), None)
-                whole = found if place in self._tried else self._run(ids, quiet=True)
-                if _near(found.scores, whole.scores, _most(self._model)):
-                    self._tried.add(place)
-                    return found
+                last, key = self._last(ids), (length_class(keys), None)
+                whole = last if key in self._tried else self._run(ids, quiet=True)
+                if _near(last.scores, whole.scores, _most(self._model)):
+                    self._tried.add(key)
+                    return last
             self._quietly = False
         most = f"the weights of a layer over {keys:,} tokens take"
         require_room(most, _MATRICES * 4 * cells, "shorten the text")
         return self._run(ids, before)
 
     def _last(self, ids: Sequence[int], before: _Read | None = None) -> _Read:
-        """Run the model on a text as ``_pass`` does, and observe its last token only."""
+        """Run the model on a text, and observe its last token only."""
         return self._run(ids[-1:], self._run(ids[:-1], before, quiet=True))
 
     @torch.inference_mode()
     def _run(self, ids: Sequence[int], before: _Read | None = None, quiet: bool = False) -> _Read:
-        """Run the model on a text as ``_pass`` does."""
         model, points, kind = self._model, self._model.hook_points, self._model.kind
         inputs: dict[str, Any] = dict(model.inputs(_input(self._source, ids)))
         if self._source is not None:
@@ -258,8 +251,8 @@ class _Looking:
             inputs["past_key_values"] = before.cache
         options = {**self._options, **({"use_cache": True} if self._cached else {})}
         look = _Look(kind, self._removed)
-        order = [n for n, point in enumerate(points.found) if point.kind != "encoder"]
-        inside: set[What] = set() if quiet else {"pattern"}
+        order = [n for n, point in enumerate(points.calls) if point.kind != "encoder"]
+        inside: tuple[What, ...] = () if quiet else ("pattern",)
         with points.borrowed(), points.intervening(look, order, inside), running(model.root):
             output = model.root(**inputs, **options)
         self.causal &= look.causal
@@ -268,19 +261,11 @@ class _Looking:
         tokens = len(ids) + (0 if before is None else before.tokens)
         keys = tokens if self._source is None or kind == "decoder" else len(self._source)
         scores, *rows = all_on_host([*map(wide, (output.logits[0, -1], *look.rows.values()))])
-        return _Read(
-            tokens,
-            scores,
-            {layer: _whole_row(row, keys) for layer, row in zip(look.rows, rows, strict=True)},
-            getattr(output, "past_key_values", None),
-        )
-
-
-def _whole_row(row: Floats, keys: int) -> Floats:
-    """Return weights (head, key), padded where a cache dropped keys; LostTrackError for more."""
-    if row.shape[1] > keys:
-        raise LostTrackError("there are more keys than tokens")
-    return np.pad(row, ((0, 0), (keys - row.shape[1], 0)))
+        if any(row.shape[1] > keys for row in rows):
+            raise LostTrackError("there are more keys than tokens")
+        padded = [np.pad(row, ((0, 0), (keys - row.shape[1], 0))) for row in rows]  # if some is cut
+        by_layer = dict(zip(look.rows, padded, strict=True))
+        return _Read(tokens, scores, by_layer, getattr(output, "past_key_values", None))
 
 
 def _most(model: PatchableModel) -> float:
@@ -288,11 +273,11 @@ def _most(model: PatchableModel) -> float:
     return _TOLERANCE.get(dtype, _HALF_TOLERANCE)
 
 
-def _alike(found: _Read, whole: _Read, most: float) -> bool:
+def _alike(step: _Read, whole: _Read, most: float) -> bool:
     """Return True if a step with the cache agrees with a pass over the whole text."""
-    return _near(found.scores, whole.scores, most) and all(
+    return _near(step.scores, whole.scores, most) and all(
         np.allclose(row, whole.rows[layer], rtol=0, atol=most, equal_nan=True)
-        for layer, row in found.rows.items()
+        for layer, row in step.rows.items()
     )
 
 
@@ -320,7 +305,7 @@ class _Look:
     def edit(self, number: int, point: HookedCall, outputs: Tensor) -> Tensor:
         if point.kind != self._kind:
             return outputs
-        if point.what == "pattern":  # (batch, query, head, key)
+        if point.sort == "pattern":  # (batch, query, head, key)
             later = outputs[0, 0, :, 1 + outputs.shape[3] - outputs.shape[1] :]
             if self._kind != "cross":
                 self._later.append((later > 0).any())

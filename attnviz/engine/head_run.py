@@ -78,11 +78,8 @@ def unseen_outputs(
 
 def by_layer(layers: Iterable[LayerWeights]) -> tuple[dict[int, Floats], dict[int, Any]]:
     """Return the attention weights and the masks of layers, by the index of the layer."""
-    kept = list(layers)
-    return (
-        {layer.layer: layer.weights for layer in kept},
-        {layer.layer: layer.mask for layer in kept},
-    )
+    kept = {layer.layer: layer for layer in layers}
+    return {at: own.weights for at, own in kept.items()}, {at: own.mask for at, own in kept.items()}
 
 
 def norms_of(observe: Callable[..., None], kind: Kind, given: Input) -> dict[int, Floats]:
@@ -102,8 +99,8 @@ class KeepLayers(Generic[ReadLayer]):
     def wants(self, kind: Kind, layer: int) -> bool:
         return kind == self._kind
 
-    def sums(self, text: int, kind: Kind, layer: int, found: ReducedLayer) -> None:
-        self.layers[layer] = self._read(found)
+    def sums(self, text: int, kind: Kind, layer: int, attention: ReducedLayer) -> None:
+        self.layers[layer] = self._read(attention)
 
 
 class KeepNorms:

@@ -1,25 +1,29 @@
 """Hook points: the places in a running model where its heads' outputs can be read and changed.
 
 There is one for each attention call. A head's output z_h is the attention-weighted sum of its
-values, before any gate or projection. ``inside_attention`` enters the library's own attention, and
-says how tensors inside a call are edited; ``transformers_points`` finds the calls of other models.
+values, before any gate or projection. The calls of the library's own attention are found here;
+``transformers_points`` finds those of other models. Each says how tensors inside a call are edited.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
+from attnviz.attention.functional import combine_masks
+from attnviz.attention.module import MultiHeadAttention
 from attnviz.engine.observer import to_numpy
-from attnviz.engine.patching import What
+from attnviz.engine.patching import ATTENDED, What
 from attnviz.engine.replacing import LostTrackError as LostTrackError
+from attnviz.errors import UsageError
 from attnviz.records import Floats, Input, Kind
 
 
@@ -27,7 +31,7 @@ from attnviz.records import Floats, Input, Kind
 class HookedCall:
     """One attention call of a pass, and which of its tensors is observed or edited.
 
-    module: where the tensor is found. dim: of one head's output. what: the tensor; one without
+    module: where the tensor is. dim: of one head's output. sort: of the tensor; one without
     heads counts as one head.
     """
 
@@ -36,11 +40,7 @@ class HookedCall:
     module: nn.Module
     heads: int
     dim: int
-    what: What = "output"
-
-    def of(self, what: What, tensor: Tensor) -> HookedCall:
-        """Return the description of another tensor (batch, token, head, dim) of the same call."""
-        return replace(self, what=what, heads=tensor.shape[2], dim=tensor.shape[3])
+    sort: What = "output"
 
 
 class Intervention(Protocol):
@@ -50,7 +50,7 @@ class Intervention(Protocol):
         """Return the outputs (batch, token, head, dim) that the model continues with.
 
         number: of the call in the pass. Outputs may be changed in place; tensors ``inside``, which
-        ``point.what`` names, may not: patterns are (batch, query, head, key).
+        ``point.sort`` names, may not: patterns are (batch, query, head, key).
         """
 
 
@@ -97,25 +97,21 @@ class HookPoints(ABC):
 
     shows_inputs = True
 
-    def __init__(self, root: nn.Module, found: Iterable[HookedCall]) -> None:
-        self.root = root
-        self.found = tuple(found)
+    def __init__(self, root: nn.Module, calls: Iterable[HookedCall]) -> None:
+        self.root, self.calls = root, tuple(calls)
 
     @contextmanager
     def intervening(
-        self,
-        intervention: Intervention,
-        order: Sequence[int] | None = None,
-        inside: Collection[What] = (),
+        self, edits: Intervention, order: Sequence[int] | None = None, inside: Collection[What] = ()
     ) -> Iterator[None]:
-        """Edit the head outputs of each pass inside this context with ``intervention``.
+        """Edit the head outputs of each pass inside this context by the method of ``edits``.
 
         Open ``borrowed`` first. order: the indices of the attention calls in the order in which
         they run; None means ascending. inside: further tensors of the calls to edit: those of
         ``ATTENDED``, and ``pattern``. Raises UnsupportedError if the model does not show one of
         them.
         """
-        counter = CallCounter(self, intervention, order)
+        counter = CallCounter(self, edits, order)
         with counter.counting(), self.editing(counter, frozenset(inside)):
             yield
 
@@ -147,7 +143,7 @@ class HookPoints(ABC):
 
 
 class HeadOutputs:
-    """Records the outputs of one kind of heads in ``found``: (head, token, dim) of each layer.
+    """Records one kind of heads' outputs in ``by_layer``: (head, token, dim) of each layer.
 
     removed: (layer, head) of heads whose outputs are set to zero after they were recorded.
     """
@@ -156,12 +152,12 @@ class HeadOutputs:
         self, kind: Kind, points: HookPoints, removed: Collection[tuple[int, int]] = ()
     ) -> None:
         self._kind, self._points, self._removed = kind, points, removed
-        self.found: dict[int, Floats] = {}
+        self.by_layer: dict[int, Floats] = {}
 
     def take(self, kind: Kind, layer: int, outputs: Tensor) -> None:
         """Record the outputs (batch, token, head, dim) of a call; zero removed heads in place."""
         if kind == self._kind:
-            self.found[layer] = to_numpy(outputs[0].transpose(0, 1)).copy()
+            self.by_layer[layer] = to_numpy(outputs[0].transpose(0, 1)).copy()
             outputs[:, :, [head for at, head in self._removed if at == layer]] = 0
 
     def met(self) -> AbstractContextManager[None]:
@@ -188,26 +184,17 @@ class CallCounter:
     """Identifies each attention call of a pass by counting, in an order, and lets it be edited."""
 
     def __init__(
-        self,
-        points: HookPoints,
-        intervention: Intervention | None,
-        order: Sequence[int] | None = None,
+        self, points: HookPoints, edits: Intervention | None, order: Sequence[int] | None = None
     ) -> None:
-        self._root = points.root
-        self._points = points.found
-        self._order = range(len(points.found)) if order is None else order
-        self._intervention = intervention
+        self._root, self._points, self._intervention = points.root, points.calls, edits
+        self._order = range(len(points.calls)) if order is None else order
         self._next = 0
         self._taken: tuple[int, HookedCall]
 
     @contextmanager
     def counting(self) -> Iterator[None]:
         """Start the count at zero at the beginning of each pass inside this context."""
-
-        def restart(module: nn.Module, args: tuple[Any, ...]) -> None:
-            self._next = 0
-
-        with hooked(self._root.register_forward_pre_hook(restart)):
+        with hooked(self._root.register_forward_pre_hook(lambda *_: setattr(self, "_next", 0))):
             yield
 
     def edit(self, outputs: Tensor) -> Tensor:
@@ -218,11 +205,12 @@ class CallCounter:
         assert self._intervention is not None
         return self._intervention.edit(number, point, outputs)
 
-    def edit_inside(self, what: What, tensor: Tensor) -> Tensor:
+    def edit_inside(self, sort: What, tensor: Tensor) -> Tensor:
         """Return another tensor (batch, token, head, dim) of the call taken last, edited."""
         number, point = self._taken
         assert self._intervention is not None
-        return self._intervention.edit(number, point.of(what, tensor), tensor)
+        point = replace(point, sort=sort, heads=tensor.shape[2], dim=tensor.shape[3])
+        return self._intervention.edit(number, point, tensor)
 
     def take(self, module: nn.Module | None) -> tuple[int, HookedCall]:
         """Count a call, return its index and description; LostTrackError for another module."""
@@ -260,3 +248,81 @@ def first_of(output: Any) -> Tensor | None:
 def with_first(output: Any, tensor: Tensor) -> Any:
     """Return a module's output with its first tensor replaced by ``tensor``."""
     return (tensor, *output[1:]) if isinstance(output, tuple | list) else tensor
+
+
+# The library's own attention ----------------------------------------------------------------------
+
+
+class OwnHookPoints(HookPoints):
+    """The calls of ``MultiHeadAttention`` modules under ``root``, each once, in their order."""
+
+    def __init__(self, root: nn.Module) -> None:
+        attentions = [own for own in root.modules() if isinstance(own, MultiHeadAttention)]
+        super().__init__(
+            root,
+            (
+                HookedCall("self", layer, own, own.shape.heads, own.shape.value_dim)
+                for layer, own in enumerate(attentions)
+            ),
+        )
+
+    @contextmanager
+    def borrowed(self) -> Iterator[None]:
+        training = [module for module in self.root.modules() if module.training]
+        try:
+            for module in training:
+                module.training = False
+            yield
+        finally:
+            for module in training:
+                module.training = True
+
+    @contextmanager
+    def editing(self, counter: CallCounter, inside: frozenset[What]) -> Iterator[None]:
+        def enter(module: nn.Module, args: tuple[Any, ...]) -> None:
+            counter.take(module)
+
+        def leave(module: nn.Module, args: tuple[Any, ...], outputs: Tensor) -> Tensor:
+            return counter.edit(outputs.transpose(1, 2)).transpose(1, 2)  # (batch, head, token, …)
+
+        def leave_weights(module: nn.Module, args: tuple[Any, ...], weights: Tensor) -> Tensor:
+            return counter.edit_inside("pattern", weights.transpose(1, 2)).transpose(1, 2)
+
+        def leave_projection(sort: What, dim: int, *call: Any) -> Tensor:
+            merged: Tensor = call[-1]
+            by_head = merged.view(*merged.shape[:-1], -1, dim)
+            return counter.edit_inside(sort, by_head).flatten(-2)
+
+        with ExitStack() as hooks:
+            for point in self.calls:
+                attention: Any = point.module
+                hooks.callback(attention.register_forward_pre_hook(enter).remove)
+                hooks.callback(attention.heads_point.register_forward_hook(leave).remove)
+                if "pattern" in inside:
+                    handle = attention.weights_point.register_forward_hook(leave_weights)
+                    hooks.callback(handle.remove)
+                for sort in ATTENDED if not inside.isdisjoint(ATTENDED) else ():
+                    projection = attention.get_submodule(f"{sort}_projection")
+                    dim = attention.shape.value_dim if sort == "value" else attention.shape.head_dim
+                    edit = partial(leave_projection, sort, dim)
+                    hooks.callback(projection.register_forward_hook(edit).remove)
+            yield
+
+    @contextmanager
+    def masking(self, counter: CallCounter, hide: Hide, given: Input) -> Iterator[None]:
+        def enter(visible: Tensor, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> Any:
+            return args, {**kwargs, "mask": combine_masks(kwargs.get("mask"), visible)}
+
+        with ExitStack() as hooks:
+            for point in self.calls:
+                hidden = hide(point, len(given.text), len(given.text))
+                if hidden is None:
+                    continue
+                visible = ~hidden[None]
+                if not bool(visible.tril().any(-1).all()):
+                    raise UsageError(NOTHING_LEFT)
+
+                hiding = partial(enter, visible)
+                entered = point.module.register_forward_pre_hook(hiding, with_kwargs=True)
+                hooks.callback(entered.remove)
+            yield

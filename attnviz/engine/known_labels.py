@@ -48,8 +48,8 @@ def known_labels(model: Model, kind: Kind, *, ignored: bool = False) -> KnownLab
     directory = _directory()
     if directory is None or not _may_know(directory, model, kind):
         return None
-    place = label_file(model, kind)
-    return None if place is None else _read(place, place.stem.split("-")[0], kind, "patterns")
+    path = label_file(model, kind)
+    return None if path is None else _read(path, path.stem.split("-")[0], kind, "patterns")
 
 
 def by_label(model: Model, kind: Kind, typed: Sequence[str], base: int) -> tuple[str, ...]:
@@ -59,10 +59,8 @@ def by_label(model: Model, kind: Kind, typed: Sequence[str], base: int) -> tuple
         first layer and head in names, 0 or 1.
     Raises UsageError for a label if no labels of the model are known, or if no head has this label.
     """
-    return tuple(
-        ",".join(_of_label(model, kind, part, base) for part in choice.split(","))
-        for choice in typed
-    )
+    choices = (choice.split(",") for choice in typed)
+    return tuple(",".join(_of_label(model, kind, part, base) for part in own) for own in choices)
 
 
 def head_or_label(model: Model, kind: Kind, typed: str, base: int) -> tuple[int, int]:
@@ -73,9 +71,8 @@ def head_or_label(model: Model, kind: Kind, typed: str, base: int) -> tuple[int,
     """
     (best,), info = by_label(model, kind, (typed,), base), model.info
     if best != typed and (known := known_labels(model, kind)) is not None:
-        scores = {
-            f"L{at + base}H{head + base}": own.score for (at, head), own in known.heads.items()
-        }
+        heads = known.heads.items()
+        scores = {f"L{at + base}H{head + base}": label.score for (at, head), label in heads}
         best = max(best.split(","), key=scores.__getitem__)
     return single_head(best, info.layers, info.heads, base)
 
@@ -107,13 +104,13 @@ def _of_label(model: Model, kind: Kind, part: str, base: int) -> str:
 def _may_know(directory: Path, model: Model, kind: Kind) -> bool:
     """Return True if ``directory`` may have labels of such a model, before fingerprints."""
     try:
-        for place in directory.glob(f"*-{kind}.json"):
-            with suppress(OSError), open_regular(place) as file:
+        for path in directory.glob(f"*-{kind}.json"):
+            with suppress(OSError), open_regular(path) as file:
                 begin = file.readline(_BEGIN)
                 if _sizes(model.info) in begin or b'"sizes"' not in begin:
                     return True
     except OSError:  # the name of the directory is too long
-        return False
+        pass
     return False
 
 
@@ -153,22 +150,22 @@ def labels_json(
 def head_list(known: KnownLabels) -> list[list[Any]]:
     """Return [layer, head, label or None, score or None] for each head, for a JSON file."""
     return [
-        [*place, label.name, None if math.isnan(label.score) else round(label.score, 4)]
-        for place, label in known.heads.items()
+        [*head, label.name, None if math.isnan(label.score) else round(label.score, 4)]
+        for head, label in known.heads.items()
     ]
 
 
-def labels_of(found: Mapping[str, Any], source: Source) -> KnownLabels:
+def labels_of(read: Mapping[str, Any], source: Source) -> KnownLabels:
     """Return the labels in a JSON object that was read from a file.
 
-    found: has ``heads``, a list of [layer, head, label or None, score or None], and maybe ``date``.
+    read: has ``heads``, a list of [layer, head, label or None, score or None], and maybe ``date``.
     source: where the file is from. Labels of another version are left out. Raises ValueError,
-    TypeError or KeyError if ``found`` has another form.
+    TypeError or KeyError if ``read`` has another form.
     """
-    kept = found.get("date") or ""
+    kept = read.get("date") or ""
     heads = {
         (int(layer), int(head)): KnownLabel(name, math.nan if score is None else float(score))
-        for layer, head, name, score in found["heads"]
+        for layer, head, name, score in read["heads"]
         if name is None or name in LABELS
     }
     if any(not 0 <= label.score <= 1 for label in heads.values() if label.name is not None):
@@ -180,9 +177,9 @@ def _read(path: Path, fingerprint: str, kind: Kind, source: Source) -> KnownLabe
     try:
         with damaged(str(path)):
             with open_regular(path) as file:
-                found = parse_json(read_stream(file, str(path), SETTINGS_BYTES), str(path))
-            if (found["schema"], found["model"], found["kind"]) != (SCHEMA, fingerprint, kind):
+                read = parse_json(read_stream(file, str(path), SETTINGS_BYTES), str(path))
+            if (read["schema"], read["model"], read["kind"]) != (SCHEMA, fingerprint, kind):
                 return None
-            return labels_of(found, source)
+            return labels_of(read, source)
     except LoadError:
         return None

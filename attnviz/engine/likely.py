@@ -33,10 +33,8 @@ def likeliest(logs: NDArray[np.float64], texts: Texts, count: int = 5) -> tuple[
     """Return the ``count`` likeliest tokens of log-probabilities (vocab,), the likeliest first."""
     some = np.argpartition(-logs, min(count, len(logs)) - 1)[:count]  # sorting all takes longer
     ids = some[np.lexsort((some, -logs[some]))].tolist()
-    return tuple(
-        Likely(text, number, float(np.exp(logs[number])))
-        for text, number in zip(texts(ids), ids, strict=True)
-    )
+    pairs = zip(texts(ids), ids, strict=True)
+    return tuple(Likely(text, number, float(np.exp(logs[number]))) for text, number in pairs)
 
 
 def log_softmax(logits: NDArray[_Number]) -> NDArray[_Number]:
@@ -66,22 +64,21 @@ class AnswerSpan(NamedTuple):
 
 def answer_places(text: Tokens) -> list[int]:
     """Return the tokens among which an answer is: the second text's, or all plain ones."""
-    places = [
-        place
-        for place, special in enumerate(text.special)
-        if (text.regions[place] == PAIR[1] if text.joined else not special)
-    ]
-    if not places:
+    if text.joined:
+        tokens = [at for at, region in enumerate(text.regions) if region == PAIR[1]]
+    else:
+        tokens = [at for at, special in enumerate(text.special) if not special]
+    if not tokens:
         raise UsageError("the text has no token that could be an answer: expected at least 1")
-    return places
+    return tokens
 
 
 def log_chances_of_places(logits: NDArray[np.float64], text: Tokens) -> NDArray[np.float64]:
     """Return ln p (..., token, 2) of each token as start and as end; -inf for what is no answer."""
     places = answer_places(text)
-    found = np.full(logits.shape, -np.inf)
-    found[..., places, :] = log_softmax(logits[..., places, :].swapaxes(-1, -2)).swapaxes(-1, -2)
-    return found
+    logs = np.full(logits.shape, -np.inf)
+    logs[..., places, :] = log_softmax(logits[..., places, :].swapaxes(-1, -2)).swapaxes(-1, -2)
+    return logs
 
 
 def likeliest_answer(logs: NDArray[np.float64]) -> AnswerSpan:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -26,7 +27,7 @@ from attnviz.engine.attention_calls import (
     IncompleteError,
     MaskWatch,
     borrowed,
-    implementations,
+    configs_of,
     without_recording_hooks,
 )
 from attnviz.engine.forward_pass import ForwardPass, plan_pass, wanted_kinds
@@ -42,12 +43,10 @@ from attnviz.engine.observer import (
     rows_of_a_block,
     to_numpy,
 )
-from attnviz.engine.own_sums import OwnSums
 from attnviz.engine.passes import PlainCheck, WatchedCall, watched
 from attnviz.engine.projections import ValueNorms
 from attnviz.engine.reduced_torch import SINKS, SOFTCAP, TorchLayer, layer_of
-from attnviz.engine.split_heads import JoinedLayer
-from attnviz.engine.sums_on_gpu import exact_products, layer_maker, sums_on_gpu
+from attnviz.engine.sums import JoinedLayer, OwnSums, exact_products, layer_maker, sums_on_gpu
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.measures.reduced import ReducedLayer
 from attnviz.models.attention_interface import PreTrainedModel, uses_interface
@@ -102,26 +101,19 @@ def observe_torch(
     The observer says which layers it wants. cells: the most attention weights in a block; None
     hands over whole matrices. held: see ``Backend.observe``.
     """
-    whole = model.model
-    ids, target_ids = _tensors(inputs)
+    whole, (ids, target_ids) = model.model, _tensors(inputs)
     norms = ValueNorms(model) if cells is not None and observer.norms else None
     tokens = max(ids.shape[1], 0 if target_ids is None else target_ids.shape[1])
     long = cells is not None and (held == "blocks" or tokens >= LONG)
-    in_blocks = long and held != "full"
+    in_blocks, kinds = long and held != "full", wanted_kinds(observer, whole)
     if in_blocks:
-        kinds = wanted_kinds(observer, whole)
-        in_blocks = _agrees(
-            _plain,
-            whole,
-            kinds,
-            (ids, target_ids),
-            lambda forward, found: _observe_blocks(forward, found, _TRIAL_CELLS, None),
-        )
+        trial = partial(_observe_blocks, cells=_TRIAL_CELLS, norms=None)
+        in_blocks = _agrees(_plain, whole, kinds, (ids, target_ids), trial)
     if held == "blocks" and not in_blocks:
         raise _only_whole(model, "blocks")
     if cells is not None and not in_blocks:
         _require_room(model, len(inputs), tokens, asked=held == "full")
-    forward = plan_pass(whole, wanted_kinds(observer, whole), ids, decoder_input_ids=target_ids)
+    forward = plan_pass(whole, kinds, ids, decoder_input_ids=target_ids)
     if cells is not None and in_blocks:
         _observe_blocks(forward, observer, cells, norms)
     else:
@@ -183,8 +175,10 @@ def observe_pass(
 
     def answer(watch: WatchedCall) -> Attended:
         wanted = observer.wants(watch.kind, watch.layer)
-        if not wanted and norms is None and outputs is None and _prefers_own(watch.call):
-            return watch.call.here.own()
+        if not wanted and norms is None and outputs is None and watch.call.functions.is_fused:
+            query, key, _ = watch.call.inputs
+            if query.shape[-2] * key.shape[-2] > _EXACT_CELLS:
+                return watch.call.here.own()
         norm = _norms_of(watch, norms) if wanted else None
         output, weights = watch.eager()
         if wanted:
@@ -213,12 +207,6 @@ def observe_pass(
         raise
 
 
-def _prefers_own(call: AttentionCall) -> bool:
-    query, key, _ = call.inputs
-    cells = query.shape[-2] * key.shape[-2]
-    return cells > _EXACT_CELLS and call.found.is_fused
-
-
 def _observe_reported(
     forward: ForwardPass,
     observer: Observer,
@@ -238,7 +226,8 @@ def _observe_reported(
     require_one_process(forward.model)
     if not forward.takes("output_attentions"):
         raise UnsupportedError(f"{name} computes no attention weights that could be shown.")
-    exact = implementations(forward.model) <= {"eager", None}
+    configs = configs_of(forward.model).values()
+    exact = {config._attn_implementation for config in configs} <= {"eager", None}
     with borrowed(forward.model):
         check = PlainCheck(forward, "reported", exact=exact).begin()
     masks = MaskWatch(forward.batch, forward.lengths)
@@ -363,10 +352,8 @@ def _plain_blocks(call: AttentionCall, cells: int) -> Iterator[tuple[int, Tensor
             scores[..., start:].masked_fill_(future, -torch.inf)
         elif call.mask is not None:
             mask = call.mask[..., start:stop, :seen]
-            if mask.dtype == torch.bool:
-                scores.masked_fill_(~mask, -torch.inf)
-            else:
-                scores += mask
+            boolean = mask.dtype == torch.bool
+            scores = scores.masked_fill_(~mask, -torch.inf) if boolean else scores.add_(mask)
         yield start, scores.softmax(-1)
 
 
@@ -377,8 +364,7 @@ def _observe_sums(forward: ForwardPass, reader: SumsReader) -> Any:
     those of the model's own function. Raises UnsupportedError if attention is not looked up, or not
     a plain softmax.
     """
-    known: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
-    make = layer_maker()
+    known, make = WeakTensorKeyDictionary(), layer_maker()
 
     def answer(watch: WatchedCall) -> Attended:
         call, split = watch.call.here, watch.call.split
@@ -413,17 +399,15 @@ def _observe_sums(forward: ForwardPass, reader: SumsReader) -> Any:
 def _observe_own_sums(forward: ForwardPass, reader: SumsReader) -> Any:
     """Do what ``_observe_sums`` does with a model that computes attention by itself."""
     require_one_process(forward.model)
-    (kind, *others), layers = (
-        forward.kinds,
-        getattr(forward.model.config, "num_hidden_layers", None),
-    )
+    kind, *others = forward.kinds
+    layers = getattr(forward.model.config, "num_hidden_layers", None)
 
     def take(layer: int, texts: list[TorchLayer], outputs: Tensor) -> None:
         if reader.wants(kind, layer):
-            for text, found in enumerate(texts):
-                found.output = outputs[text]
-                reader.sums(text, kind, layer, found)
-                found.output = None
+            for text, attention in enumerate(texts):
+                attention.output = outputs[text]
+                reader.sums(text, kind, layer, attention)
+                attention.output = None
 
     with borrowed(forward.model):
         check = PlainCheck(forward, "sums", exact=False).begin()
@@ -443,12 +427,12 @@ class _WholeRows:
     """A reader of sums that hands whole attention weights to an observer."""
 
     def __init__(self, observer: Observer) -> None:
-        self._observer = observer
-        self.wants = observer.wants
+        self._observer, self.wants = observer, observer.wants
 
-    def sums(self, text: int, kind: Kind, layer: int, found: ReducedLayer) -> None:
-        rows, keys = found.rows(0, len(found.first)), np.arange(max(found.past))
-        mask = (keys >= found.first[:, None]) & (keys < found.past[:, None])
+    def sums(self, text: int, kind: Kind, layer: int, attention: ReducedLayer) -> None:
+        first, past = attention.first, attention.past
+        rows, keys = attention.rows(0, len(first)), np.arange(max(past))
+        mask = (keys >= first[:, None]) & (keys < past[:, None])
         self._observer.observe(text, kind, layer, 0, rows, BlockFacts(None, mask))
 
 
@@ -478,7 +462,7 @@ def _agrees(
         return False
     tried = known.setdefault(model, {})
     if kinds not in tried:
-        ids, targets = (None if each is None else each[:1, :_TRIAL] for each in texts)
+        ids, targets = (None if text is None else text[:1, :_TRIAL] for text in texts)
         assert ids is not None
         forward = plan_pass(model, kinds, ids, decoder_input_ids=targets)
         eager, other = _Collected(kinds), _Collected(kinds)
@@ -511,8 +495,9 @@ class _Collected:
         for row in range(weights.shape[-2]):
             self.rows[kind, layer, start + row] = weights[:, row]
 
-    def sums(self, text: int, kind: Kind, layer: int, found: ReducedLayer) -> None:
-        self.observe(text, kind, layer, 0, found.rows(0, len(found.first)), BlockFacts())
+    def sums(self, text: int, kind: Kind, layer: int, attention: ReducedLayer) -> None:
+        rows = attention.rows(0, len(attention.first))
+        self.observe(text, kind, layer, 0, rows, BlockFacts())
 
     def equal(self, other: _Collected, tolerance: float) -> bool:
         if self.rows.keys() != other.rows.keys() or not self.rows:

@@ -81,16 +81,6 @@ _LONG, _LARGE = 1_000, 2**28
 """From so many tokens and bytes of whole maps on, the maps are not kept."""
 
 
-def reads_sums(info: ModelInfo, tokens: int, reduce: Reduce) -> bool:
-    """Return True if a text is to be scored by sums over its attention maps, without the maps.
-
-    info: the facts of the model. tokens: the length of the text. reduce: the user's choice; with
-    ``auto``, torch sums long texts whose maps need much memory.
-    """
-    large = tokens >= _LONG and 4 * tokens**2 * info.layers * info.heads >= _LARGE
-    return reduce == "fused" or (reduce == "auto" and large and info.backend == "torch")
-
-
 _Sums = TypeVar("_Sums")
 _Maps = TypeVar("_Maps")
 
@@ -104,12 +94,15 @@ def sums_or_maps(
     *,
     short: bool = False,
 ) -> _Sums | _Maps:
-    """Return ``sums()`` for a text that ``reads_sums`` says is to be summed, otherwise ``maps()``.
+    """Return ``sums()`` for a text that is scored without its attention maps, otherwise ``maps()``.
 
     If ``sums`` raises UnsupportedError, return ``maps()``, unless the user chose ``fused``.
-    info, tokens, reduce: see ``reads_sums``. short: True sums a short text, too.
+    info: the facts of the model. tokens: the length of the text. reduce: the user's choice; with
+    ``auto``, torch sums long texts whose maps need much memory. short: True sums a short text, too.
     """
-    if short or reads_sums(info, tokens, reduce):
+    large = tokens >= _LONG and 4 * tokens**2 * info.layers * info.heads >= _LARGE
+    auto = reduce == "auto" and large and info.backend == "torch"
+    if short or auto or reduce == "fused":
         try:
             return sums()
         except UnsupportedError:
@@ -124,7 +117,7 @@ class SumsReader(Protocol):
     def wants(self, kind: Kind, layer: int) -> bool:
         """Return True if sums of this layer are wanted."""
 
-    def sums(self, text: int, kind: Kind, layer: int, found: ReducedLayer) -> None:
+    def sums(self, text: int, kind: Kind, layer: int, attention: ReducedLayer) -> None:
         """Take the sums over the rows of a layer's weights of one text, and keep what is needed."""
 
 
@@ -212,22 +205,17 @@ class KeepWeights:
         if text or not self.wants(kind, layer):
             return
         every = range(len(weights))
-        kept = (
-            tuple(every)
-            if self._heads is None
-            else tuple(head for head in every if head in self._heads[layer])
-        )
+        wanted = every if self._heads is None else self._heads[layer]
+        kept = tuple(head for head in every if head in wanted)
         if not kept:  # layers may differ in their heads
             return
         chosen = weights if len(kept) == len(every) else weights[list(kept)]
-        mask = None if beside.mask is None else self._mask(on_host(beside.mask))
+        mask = None if beside.mask is None else on_host(beside.mask)
+        if mask is not None:  # memory has equal ones once
+            known = {id(own.mask): own.mask for own in self._layers.values()}.values()
+            mask = next((own for own in known if own is not None and (own == mask).all()), mask)
         self._layers[layer] = LayerWeights(layer, kept, to_numpy(chosen), mask)
         self._after(layer)
-
-    def _mask(self, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return ``mask``, or an equal mask that is stored already, so that memory has it once."""
-        known = {id(layer.mask): layer.mask for layer in self._layers.values()}.values()
-        return next((one for one in known if one is not None and (one == mask).all()), mask)
 
     @property
     def layers(self) -> tuple[LayerWeights, ...]:

@@ -59,22 +59,29 @@ class PlainCheck:
     """
 
     def __init__(self, forward: ForwardPass, way: str, *, exact: bool = True) -> None:
-        self._forward = forward
-        self._place = (forward.kinds, way, length_class(max(forward.lengths)))
+        self._forward, self._exact = forward, exact
+        self._key = (forward.kinds, way, length_class(max(forward.lengths)))
         known = _known.setdefault(forward.model, set())
-        self._is_due = forward.compare and self._place not in known
-        self._exact = exact
+        self._is_due = forward.compare and self._key not in known
         self._plain: Tensor | None = None
 
     def begin(self) -> PlainCheck:
-        """Run the plain pass now and return this check; otherwise ``end`` runs it."""
+        """Run the plain pass now and return this check; otherwise ``end`` runs it.
+
+        If it fails, such as in a model for which the library's cache is not made, it runs without a
+        cache, now and later.
+        """
         if self._is_due:
-            self._plain = _last_hidden(_run(self._forward))
+            try:
+                self._plain = _last_hidden(self._forward.run())
+            except LoadError:
+                self._forward.leave_cache_out()
+                self._plain = _last_hidden(self._forward.run())
         return self
 
     def call(self, call: AttentionCall, output: Tensor) -> None:
         """Raise UnsupportedError if a call's output is not that of the model's own function."""
-        if not (self._is_due and call.found.is_fused):
+        if not (self._is_due and call.functions.is_fused):
             return
         own = call.own()[0]
         self._exact &= torch.equal(own, output)
@@ -86,9 +93,8 @@ class PlainCheck:
         if not self._is_due:
             return
         rows, seen = weights.shape[-2:]
-        value = call.value[:, :, :seen].repeat_interleave(
-            weights.shape[1] // call.value.shape[1], 1
-        )
+        groups = weights.shape[1] // call.value.shape[1]
+        value = call.value[:, :, :seen].repeat_interleave(groups, 1)
         mean = (weights @ value.to(weights.dtype)).transpose(1, 2)
         if not _agree(call, mean, output[:, start : start + rows]):
             raise self._refused("its weights are not a plain softmax")
@@ -99,10 +105,10 @@ class PlainCheck:
             self.begin()
         if self._plain is None:
             return
-        found, plain = _last_hidden(output), self._plain
-        if not ends_alike(self._forward.module, found, plain, exact=self._exact):
+        end = _last_hidden(output)
+        if not ends_alike(self._forward.module, end, self._plain, exact=self._exact):
             raise self._refused("it ends in other numbers")
-        _known[self._forward.model].add(self._place)
+        _known[self._forward.model].add(self._key)
 
     def _refused(self, why: str) -> UnsupportedError:
         return not_its_own(self._forward.model, why)
@@ -154,8 +160,6 @@ def watched(forward: ForwardPass, answer: Answer, *, in_blocks: bool = False) ->
         trunk = forward.module
         with taking_calls(attend), nullcontext() if trunk in _complete else stray:
             output = forward.run()
-        if not forward.wanted.isdisjoint(names.missed):
-            raise IncompleteError
         names.require_all()
         _complete.add(trunk)
         check.end(output)
@@ -171,15 +175,8 @@ class _Names:
         self._called: set[nn.Module] = set()
         self._encoder = encoder_modules(forward)
         # If encoder and decoder text have the same length, shapes do not tell the kinds apart.
-        two_stacks = len(forward.kinds) > 1
-        self._cross: dict[int, bool] | None = None
-        if two_stacks and forward.keys("decoder") == forward.keys("cross"):
-            self._cross = _cross_attention(forward)
-
-    @property
-    def missed(self) -> tuple[Kind, ...]:
-        """Return the kinds of attention of which no call was made in the pass."""
-        return tuple(kind for kind, layers in self._taken.items() if not layers)
+        alike = len(forward.kinds) > 1 and forward.keys("decoder") == forward.keys("cross")
+        self._cross = _cross_attention(forward) if alike else None
 
     def next(self, call: AttentionCall) -> tuple[Kind, int]:
         """Return kind and layer of the next call; IncompleteError if the layer is unknown."""
@@ -193,7 +190,12 @@ class _Names:
         return kind, layer
 
     def require_all(self) -> None:
-        """Raise UnsupportedError if a module made no call while others of its class did."""
+        """Raise UnsupportedError if a module made no call while others of its class did.
+
+        Raises IncompleteError if no call was made of a wanted kind.
+        """
+        if not all(self._taken.get(kind, True) for kind in self._forward.wanted):
+            raise IncompleteError
         alike = {type(module) for module in self._called}
         passed = [
             module
@@ -259,24 +261,15 @@ def _cross_attention(forward: ForwardPass) -> dict[int, bool]:
 # Against the plain pass -----------------------------------------------------------------------
 
 
-def _run(forward: ForwardPass) -> Any:
-    """Run the pass unobserved; if it fails, run it without a cache, now and later."""
-    try:
-        return forward.run()
-    except LoadError:  # what a model raises for which the library's cache is not made, among others
-        forward.leave_cache_out()
-    return forward.run()
-
-
 def _last_hidden(output: Any) -> Tensor:
     """Return the final hidden states, or the logits of a model without a separate trunk."""
     return output if isinstance(output, Tensor) else output[0]
 
 
-def _agree(call: AttentionCall, found: Tensor, own: Tensor) -> bool:
+def _agree(call: AttentionCall, output: Tensor, own: Tensor) -> bool:
     """Return True if two outputs of a call differ only by rounding, or the model has overflowed."""
     allowed = _rounding_of(call)
-    near = ((found - own).abs() <= allowed) | (found.isnan() & own.isnan())
+    near = ((output - own).abs() <= allowed) | (output.isnan() & own.isnan())
     return not math.isfinite(allowed) or bool(near.all())
 
 
@@ -347,9 +340,7 @@ def observe_joined(model: TransformersModel, tokens: Tokens, observer: Observer)
 
 
 def _answered(
-    model: TransformersModel,
-    tokens: Tokens,
-    answer: Callable[[int, AttentionCall], Attended],
+    model: TransformersModel, tokens: Tokens, answer: Callable[[int, AttentionCall], Attended]
 ) -> None:
     """Run the model over tokens; ``answer`` gets each call with its layer."""
     layers: dict[nn.Module, int] = {}

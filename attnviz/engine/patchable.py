@@ -1,13 +1,16 @@
 """A torch model as ablation needs it: what runs, its heads, and the source of its predictions.
 
-Nothing here knows an architecture; the stacks and the vocabulary projection come from the model.
+Nothing here knows an architecture; the stacks and the vocabulary projection come from the model. Of
+a classifier the layer that computes the logits of its labels is found by a short run: its output
+equals the model's logits. Either a text has one label, which depends on one token of the final
+states or on several, or each token has a label.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +20,16 @@ from torch import Tensor, nn
 from attnviz.attention.torch_decoder import TorchDecoder
 from attnviz.engine.effects import Variant
 from attnviz.engine.forward_pass import TWO_STACKS, ForwardPass
-from attnviz.engine.hook_points import HookedCall, HookPoints, Intervention, hooked
-from attnviz.engine.inside_attention import OwnHookPoints
+from attnviz.engine.hook_points import (
+    HookedCall,
+    HookPoints,
+    Intervention,
+    OwnHookPoints,
+    first_of,
+    hooked,
+    with_first,
+)
+from attnviz.engine.likely import START_END, answer_places
 from attnviz.engine.linear_map import require_rows_apart
 from attnviz.engine.patching import What
 from attnviz.engine.replacing import LostTrackError, Replace
@@ -26,7 +37,7 @@ from attnviz.engine.selection import check_heads
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.bundled import Bundled
 from attnviz.models.model import MaskToken
-from attnviz.models.split import device_of
+from attnviz.models.split import device_of, whole_modules
 from attnviz.models.third_party import running
 from attnviz.models.threads import suit
 from attnviz.models.transformers_model import TransformersModel
@@ -35,6 +46,7 @@ from attnviz.records import Input, Kind, Tokens
 
 if TYPE_CHECKING:
     from attnviz.models.attention_interface import PreTrainedModel
+
 
 _SOURCE, _TARGET = 5, 3
 """The lengths in tokens of the short trial texts. They differ so that axes can be recognised."""
@@ -84,8 +96,8 @@ class PatchableModel:
 
     def run(self, *inputs: Input) -> Tensor | None:
         """Return the logits (text, token, vocab) over texts of one length; None without a head."""
-        each = [self.inputs(given) for given in inputs]
-        together = {name: torch.cat([one[name] for one in each]) for name in each[0]}
+        texts = [self.inputs(given) for given in inputs]
+        together = {name: torch.cat([text[name] for text in texts]) for name in texts[0]}
         with running(self.root, torch.OutOfMemoryError):
             output = self.root(**together, **self.options)
         if isinstance(output, Tensor):
@@ -99,17 +111,10 @@ class PatchableModel:
         return next(self.root.parameters()).device
 
     @property
-    def itemsize(self) -> int:
-        """Return the number of bytes of one of the model's numbers."""
-        return next(self.root.parameters()).element_size()
-
-    @property
     def heads(self) -> dict[int, int]:
         """Return the number of heads of each layer that has this kind of attention."""
-        found = {
-            point.layer: point.heads for point in self.hook_points.found if point.kind == self.kind
-        }
-        return dict(sorted(found.items()))
+        points = (point for point in self.hook_points.calls if point.kind == self.kind)
+        return dict(sorted({point.layer: point.heads for point in points}.items()))
 
 
 def logits_in(output: Any) -> Tensor | None:
@@ -132,16 +137,6 @@ class ForwardOutput:
     hidden: Tensor
     projected: Tensor | None
     logits: Tensor | None
-
-    @classmethod
-    def of_rows(cls, each: Sequence[ForwardOutput]) -> ForwardOutput:
-        """Join the results of passes over one text each, as rows of one result."""
-        projected = [answer.projected for answer in each if answer.projected is not None]
-        return cls(
-            torch.cat([answer.hidden for answer in each]),
-            torch.cat(projected) if projected else None,
-            None,
-        )
 
 
 def run_pass(
@@ -206,13 +201,13 @@ class Untouched:
 class Keep(Untouched):
     """Records the first row's values (token, head, dim), of a pattern (query, head, key)."""
 
-    def __init__(self, kind: Kind, what: Collection[What] = frozenset({"output"})) -> None:
-        self._kind, self._what = kind, what
+    def __init__(self, kind: Kind, sorts: Collection[What] = frozenset({"output"})) -> None:
+        self._kind, self._sorts = kind, sorts
         self.held: dict[tuple[What, int], Tensor] = {}
 
     def edit_rows(self, point: HookedCall, outputs: Tensor, first: int) -> Tensor:
-        if point.kind == self._kind and point.what in self._what and not first:
-            self.held[point.what, point.layer] = outputs[0].clone()
+        if point.kind == self._kind and point.sort in self._sorts and not first:
+            self.held[point.sort, point.layer] = outputs[0].clone()
         return outputs
 
 
@@ -237,20 +232,14 @@ def patchable_decoder(model: Bundled) -> PatchableModel:
 
 def blocks_of(model: PatchableModel) -> list[nn.Module]:
     """Return the blocks: entries of the outermost ``ModuleList``s that hold attention."""
-    attention = {id(point.module) for point in model.hook_points.found if point.kind != "encoder"}
-    found: list[nn.Module] = []
+    attention = {id(point.module) for point in model.hook_points.calls if point.kind != "encoder"}
 
-    def search(module: nn.Module) -> None:
+    def search(module: nn.Module) -> Iterator[nn.Module]:
         for child in module.children():
-            if not attention & {id(part) for part in child.modules()}:
-                continue
-            if isinstance(child, nn.ModuleList):
-                found.extend(child)
-            else:
-                search(child)
+            if attention & {id(part) for part in child.modules()}:
+                yield from child if isinstance(child, nn.ModuleList) else search(child)
 
-    search(model.root)
-    return found
+    return list(search(model.root))
 
 
 def mask_id_of(model: TransformersModel) -> MaskToken | None:
@@ -284,16 +273,15 @@ def patchable_transformers(
     stack: Any = probe.module
     head: nn.Module | None = None
     if probe.module is model:
-        decoder: Any = model.get_decoder
-        stack = decoder() if len(probe.kinds) > 1 else model.base_model
-        embeddings: Any = model.get_output_embeddings
-        table = embeddings()
+        whole: Any = model
+        stack = whole.get_decoder() if len(probe.kinds) > 1 else model.base_model
+        table = whole.get_output_embeddings()
         # FSMT names its table of embeddings, which it multiplies by: no module reads a state.
         none = isinstance(table, nn.ModuleList | nn.ModuleDict | nn.Embedding)
         head = None if none else table
     with torch.inference_mode(), _noting_call(stack) as called:
         points = find_hook_points(probe)
-    if not called or _holds(stack, head):
+    if not called or head in stack.modules():
         stack = _inner_stack(stack, probe, points, head)
     options = {"use_cache": False, "return_dict": True}
     return PatchableModel(
@@ -349,21 +337,13 @@ def _noting_call(module: nn.Module) -> Iterator[list[nn.Module]]:
         yield called
 
 
-def _holds(module: nn.Module, part: nn.Module | None) -> bool:
-    return any(inner is part for inner in module.modules())
-
-
 def _inner_stack(
     stack: nn.Module, probe: ForwardPass, points: HookPoints, head: nn.Module | None
 ) -> nn.Module:
     """Return the outermost running part of ``stack`` with all attention but not ``head``."""
-    attention = {id(point.module) for point in points.found}
-    for module in stack.modules():
-        if (
-            module is not stack
-            and not _holds(module, head)
-            and attention <= {id(part) for part in module.modules()}
-        ):
+    attention = {point.module for point in points.calls}
+    for module in list(stack.modules())[1:]:
+        if head not in (inside := set(module.modules())) and attention <= inside:
             with torch.inference_mode(), points.borrowed(), _noting_call(module) as called:
                 probe.run()
             if called:
@@ -375,17 +355,16 @@ def _source(head: nn.Module, probe: ForwardPass, points: HookPoints) -> nn.Modul
     """Return the module whose output the vocabulary projection reads; UnsupportedError for none."""
     ended: list[tuple[nn.Module, Any]] = []
     read: list[Any] = []
-    with torch.inference_mode(), points.borrowed(), ExitStack() as hooks:
-        for module in probe.module.modules():
-            keep = module.register_forward_hook(lambda *call: ended.append((call[0], call[2])))
-            hooks.enter_context(hooked(keep))
-        enter = head.register_forward_pre_hook(lambda _, args: read.extend(args[:1]), prepend=True)
-        hooks.enter_context(hooked(enter))
+    keeping = (
+        module.register_forward_hook(lambda *call: ended.append((call[0], call[2])))
+        for module in probe.module.modules()
+    )
+    enter = head.register_forward_pre_hook(lambda _, args: read.extend(args[:1]), prepend=True)
+    with torch.inference_mode(), points.borrowed(), hooked(*keeping, enter):
         probe.run()
-    last = (module for module, output in reversed(ended) if any(output is one for one in read))
-    found: nn.Module | None = next(last, None)
-    if found is not None:
-        return found
+    for module, output in reversed(ended):
+        if any(output is state for state in read):
+            return module
     raise UnsupportedError(
         f"{type(probe.model).__name__} returns no hidden states, and no module of it puts out what "
         "its head reads: its maps can be shown, its heads not be removed"
@@ -405,3 +384,141 @@ def ablating(model: PatchableModel, heads: Collection[tuple[int, int]]) -> Itera
     intervention = Replace(model.kind, {} if variant is None else {None: variant})
     with model.hook_points.borrowed(), model.hook_points.intervening(intervention):
         yield
+
+
+# The labels of a classifier -----------------------------------------------------------------------
+
+
+POOLED = (
+    "the label is read through a pooler: its activation is taken as its input times a ratio, that "
+    "of this run"
+)
+
+SEVERAL = (
+    "a text may have several of these labels or none: the probability of each is the sigmoid of "
+    "its own logit"
+)
+
+_SEVERAL = "multi_label_classification"
+
+
+def with_labels(
+    model: Any, opened: PatchableModel, given: Input, *, several: bool = False
+) -> PatchableModel:
+    """Return a classifier with the linear layer that computes the logits of its labels.
+
+    ``opened`` itself is returned if the model is no classifier, or if its labels are not one choice
+    of two or more. model: of transformers. given: a text for a short trial.
+    several: True also takes a model that gives a text several labels.
+    """
+    config = model.config
+    count = getattr(config, "num_labels", 0)
+    independent = getattr(config, "problem_type", None) == _SEVERAL
+    if opened.root is not model or gives_a_number(model) or (independent and not several):
+        return opened
+    seen: list[tuple[nn.Module, Tensor]] = []
+
+    def keep(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        if isinstance(output, Tensor) and output.shape[-1] == count:
+            seen.append((module, output))
+
+    keeping = (module.register_forward_hook(keep) for module in model.modules())
+    with hooked(*keeping), torch.no_grad(), opened.hook_points.borrowed():
+        output = opened.root(**opened.inputs(probe_of(given)), **opened.options)
+    logits, answers = logits_in(output), hasattr(output, "start_logits")
+    if not isinstance(logits, Tensor) or not seen or logits.shape[-1] != count:
+        return opened
+    own = logits.reshape(-1, count)[-1]
+    # The innermost module that puts them out ends first: a layer may wrap another.
+    heads = (module for module, last in seen if (last.reshape(-1, count) == own).all(-1).any())
+    if (head := next(heads, None)) is None:
+        return opened
+    names = tuple(str(config.id2label.get(at, at)) for at in range(count))
+    labels = START_END if answers else names
+    return replace(opened, head=head, labels=labels, several=independent, answers=answers)
+
+
+def gives_a_number(model: Any) -> bool:
+    """Return True for a transformers model with a regression head: it predicts a number."""
+    problem, count = (getattr(model.config, name, None) for name in ("problem_type", "num_labels"))
+    is_number = problem == "regression" or ((count or 0) < 2 and problem != _SEVERAL)
+    return bool(is_number and model.base_model is not model)
+
+
+def require_one_choice(model: PatchableModel) -> None:
+    """Raise UnsupportedError for a model that gives a text several labels."""
+    if model.several:
+        raise UnsupportedError(
+            f"a text may have several labels of this {type(model.root).__name__}: the lens follows "
+            "the choice of one; attnviz why takes the logit of a label apart"
+        )
+
+
+def label_places(model: PatchableModel, given: Input) -> tuple[int, ...]:
+    """Return the indices of the tokens whose labels count; the model has labels.
+
+    If each token has a label, they are the tokens that are not special, or that may be an answer.
+    If the text has one label, it counts at the token that it is read from, or at the last token if
+    it is read from several.
+    """
+    if model.answers:
+        return tuple(answer_places(given.text))
+    read = _read_from(model, given)
+    if read is not None:
+        return (read[0] if len(read) == 1 else len(given.text) - 1,)
+    return _plain_places(given)
+
+
+def _plain_places(given: Input) -> tuple[int, ...]:
+    plain = [at for at, special in enumerate(given.text.special) if not special]
+    return tuple(plain) or (len(given.text) - 1,)
+
+
+def place_of_label(model: PatchableModel, given: Input, position: int | None) -> int:
+    """Return the index of the token whose label is read; the model has labels.
+
+    position: as typed; by default the pooled token, or the last plain one. Raises UsageError for a
+    position without a label, UnsupportedError if the label is read from several tokens.
+    """
+    tokens = len(given.text)
+    if position is not None and not -tokens <= position < tokens:
+        raise UsageError(f"no position {position}: the text has tokens 0 to {tokens - 1}")
+    index = None if position is None else position % tokens
+    read = _read_from(model, given)
+    if read is None:
+        return index if index is not None else _plain_places(given)[-1]
+    if len(read) != 1:
+        raise UnsupportedError(
+            f"{type(model.root).__name__} reads its label from {len(read)} tokens at once: its "
+            "logit belongs to no position, and what heads write there is not known"
+        )
+    if index not in (None, read[0]):
+        raise UsageError(
+            f"the label of a text is read at position {read[0]} alone: leave out --position"
+        )
+    return read[0]
+
+
+def _read_from(model: PatchableModel, given: Input) -> Sequence[int] | None:
+    """Return the tokens whose last states a text's label depends on; None if each has a label."""
+    ends: list[Tensor] = []
+
+    def cut_off(block: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
+        first = first_of(output)
+        assert first is not None
+        ends.append(first.detach().requires_grad_())
+        return with_first(output, ends[-1])
+
+    cutting = (block.register_forward_hook(cut_off) for block in blocks_of(model))
+    with (
+        torch.inference_mode(False),
+        torch.enable_grad(),
+        model.hook_points.borrowed(),
+        whole_modules(model.root),
+        hooked(*cutting),
+    ):
+        logits = model.run(given)
+        if logits is None or logits.ndim == 3:
+            return None
+        (slope,) = torch.autograd.grad(logits[0, 0], ends[-1])
+    return slope.reshape(-1, slope.shape[-1]).any(-1).nonzero()[:, 0].tolist()

@@ -69,13 +69,11 @@ SITES: Mapping[What, SiteSort] = {
 }
 """Everything that is known of a sort of site: heads' outputs before the output projection, the
 inputs of an attention call, its weights, what a feed-forward block adds, the stream that enters a
-layer. A new sort is a row here, an edit for torch (``inside_attention`` for a part of the
-attention, ``scan.plan`` for blocks) and one for NumPy (``attention.growing``); options, help and
-screens follow."""
+layer. A new sort is a row here, an edit for torch (``hook_points`` and ``transformers_points`` for
+a part of the attention, ``scan.plan`` for blocks) and one for NumPy (``attention.growing``);
+options, help and screens follow."""
 
-WHOLE_LAYER: frozenset[What] = frozenset(
-    what for what, sort in SITES.items() if sort.hook == "block"
-)
+WHOLE_LAYER: frozenset[What] = frozenset(s for s, sort in SITES.items() if sort.hook == "block")
 """The sorts that exist once in a layer; each head has its own of all others."""
 
 ATTENDED: tuple[Into, ...] = get_args(Into)
@@ -101,17 +99,17 @@ class Site:
     instead. Raises ValueError for a wrong head or no token.
     """
 
-    what: What
+    sort: What
     layer: int
     head: int | None = None
     tokens: tuple[int, ...] | None = None
     edges: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
-        if (self.head is None) != (self.what in WHOLE_LAYER):
-            raise ValueError(f"{self.what!r} of layer {self.layer} with head {self.head}")
+        if (self.head is None) != (self.sort in WHOLE_LAYER):
+            raise ValueError(f"{self.sort!r} of layer {self.layer} with head {self.head}")
         if self.tokens is not None and not self.tokens:
-            raise ValueError(f"{self.what!r} of layer {self.layer} at no token")
+            raise ValueError(f"{self.sort!r} of layer {self.layer} at no token")
 
 
 @dataclass(frozen=True)
@@ -134,29 +132,27 @@ class Patch:
 class Pair:
     """A prompt pair for patching: a clean and a corrupt prompt.
 
-    places: for each token of ``corrupt`` the index of the corresponding token of ``clean``, or −1;
+    aligned: for each token of ``corrupt`` the index of the corresponding token of ``clean``, or −1;
         ascending. None if they correspond one by one.
     Raises UsageError for lengths that do not fit.
     """
 
     clean: Input
     corrupt: Input
-    places: tuple[int, ...] | None = None
+    aligned: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         if (self.clean.target is None) != (self.corrupt.target is None):
             raise UsageError("one of the two prompts has a decoder text: expected both or none")
-        lengths = [
-            (len(given.text), len(given.target or ())) for given in (self.clean, self.corrupt)
-        ]
-        if self.places is None and lengths[0] != lengths[1]:
+        lengths = [(len(own.text), len(own.target or ())) for own in (self.clean, self.corrupt)]
+        if self.aligned is None and lengths[0] != lengths[1]:
             raise UsageError(
                 f"prompts of {max(lengths[0])} and {max(lengths[1])} tokens: expected equal lengths"
             )
-        if self.places is not None and (
+        if self.aligned is not None and (
             self.clean.target is not None
-            or len(self.places) != len(self.corrupt.text)
-            or any(not -1 <= place < len(self.clean.text) for place in self.places)
+            or len(self.aligned) != len(self.corrupt.text)
+            or any(not -1 <= token < len(self.clean.text) for token in self.aligned)
         ):
             raise UsageError("the alignment does not fit the prompts")
 
@@ -233,7 +229,7 @@ class PathRead:
 
     kind: Kind
     layer: int
-    what: What
+    sort: What
     clean: NDArray[np.float64]
     difference: NDArray[np.float64]
     whole: NDArray[np.float64]
@@ -254,9 +250,9 @@ class PathEffects:
     explained: Mapping[What, Mapping[HeadKey, float]]
     moved: Mapping[What, Mapping[HeadKey, float]]
 
-    def share(self, what: What, head: HeadKey) -> float:
+    def share(self, sort: What, head: HeadKey) -> float:
         """Return the sender's share in the difference of a later head's query, key or value."""
-        return float(self.shares[what][head].sum())
+        return float(self.shares[sort][head].sum())
 
 
 def effect(patched: NDArray[np.float64], base: float, source: float) -> NDArray[np.float64]:

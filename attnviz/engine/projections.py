@@ -47,17 +47,24 @@ def find_output_projections(model: TransformersModel) -> dict[int, OutputProject
         probe,
     ):
         forward.run()
-    heads = model.info.heads
-    found = [_described(names, *mapped, heads) for mapped in probe.found]
-    projections = [projection for projection in found if projection is not None]
-    if not found or len(projections) < len(found):
-        odd = next((type(probe.found[at][0]) for at, one in enumerate(found) if one is None), None)
-        named = f", but through a {odd.__module__}.{odd.__name__}" if odd is not None else ""
+    projections: list[OutputProjection] = []
+    named = ""
+    for module, around, merged in probe.maps:
+        projection = _described(names, module, around, merged, model.info.heads)
+        if projection is None:
+            named = f", but through a {type(module).__module__}.{type(module).__name__}"
+            break
+        projections.append(projection)
+    if not projections or named:
         raise UnsupportedError(
             f"{type(whole).__name__} does not read its heads through a linear map of their width"
             f"{named}: what each head writes cannot be told, and none can be removed for good"
         )
-    return dict(zip(_layers([entry.module for entry in projections]), projections, strict=True))
+    numbers = [_NUMBER.search(f".{projection.module}.") for projection in projections]
+    layers = [int(number[1]) for number in numbers if number is not None]
+    if not len(set(layers)) == len(layers) == len(projections):  # a module serves several layers
+        layers = list(range(len(projections)))
+    return dict(zip(layers, projections, strict=True))
 
 
 class _MapsAfterSoftmax(SoftmaxWatch):
@@ -67,14 +74,13 @@ class _MapsAfterSoftmax(SoftmaxWatch):
         super().__init__(1, {_LENGTH, _LENGTH + 1})  # a sink stands next to the keys
         self._mixed = False
         self._entered: list[tuple[nn.Module, Any]] = []
-        self.found: list[tuple[nn.Module, list[nn.Module], Tensor]] = []
+        self.maps: list[tuple[nn.Module, list[nn.Module], Tensor]] = []
 
     def notice(self, scores: Sequence[int], compute: Callable[[], Tensor]) -> Tensor:
         self._mixed, self._entered = True, []
         return compute()
 
     def pass_by(self, module: nn.Module, args: tuple[Any, ...]) -> None:
-        """Record what a module gets after a softmax; called before every module."""
         if self._mixed and len(args) == 1:
             self._entered.append((module, args[0]))
 
@@ -82,38 +88,26 @@ class _MapsAfterSoftmax(SoftmaxWatch):
         """Record a linear map that follows a softmax, and modules around it that get the same."""
         if self._mixed and args:
             same = [outer for outer, given in self._entered if given is args[0]]
-            around = [one for one in same if one is not module and module in one.modules()]
-            self.found.append((module, around, args[0]))
+            around = [outer for outer in same if outer is not module and module in outer.modules()]
+            self.maps.append((module, around, args[0]))
             self._mixed = False
 
 
 def _described(
-    names: Mapping[int, str],
-    module: nn.Module,
-    around: Sequence[nn.Module],
-    merged: Tensor,
-    heads: int,
+    names: Mapping[int, str], module: nn.Module, around: list[nn.Module], merged: Tensor, heads: int
 ) -> OutputProjection | None:
     """Return the projection that a linear map or its wrapper is; None if it reads no heads."""
     size = linear_size(module)
     if size is None or size[0] % heads:
         return None
     for outer in around:
-        found = outer.forward(merged)
-        if isinstance(found, Tensor) and not nearly_equal(found, module.forward(merged)):
+        output = outer.forward(merged)
+        if isinstance(output, Tensor) and not nearly_equal(output, module.forward(merged)):
             with suppress(UnsupportedError):  # what is not linear is no projection
                 matrix_of(outer, merged, size[0])
                 return OutputProjection(names[id(outer)], 1, False)
     axis = weight_axis(module)
     return OutputProjection(names[id(module)], 1 if axis is None else axis, axis is not None)
-
-
-def _layers(modules: list[str]) -> list[int]:
-    """Return the layer number of each module, from its name, or counted if one serves several."""
-    numbers = [match[1] for module in modules if (match := _NUMBER.search(f".{module}."))]
-    if len(set(numbers)) == len(modules):
-        return [int(number) for number in numbers]
-    return list(range(len(modules)))
 
 
 class ValueNorms:
@@ -127,8 +121,7 @@ class ValueNorms:
     def mixed(self, forward: ForwardPass) -> MixedValues:
         """Return what records the values of a pass of a model that computes attention itself."""
         get = self._model.model.get_submodule
-        projections = {layer: get(one.module) for layer, one in self._projections.items()}
-        return MixedValues(forward, projections)
+        return MixedValues(forward, {at: get(own.module) for at, own in self._projections.items()})
 
     def of(self, kind: Kind, layer: int, heads: int, value: Tensor) -> Tensor:
         """Return ‖v_j W_O^h‖ (text, head, key); UnsupportedError for another kind of attention."""
@@ -151,10 +144,8 @@ class ValueNorms:
                 f"projection reads {output.shape[1]} of each head: choose another view"
             )
         groups = heads // value.shape[1]
-        norms = [
-            (value[:, head // groups].float() @ output[head]).norm(dim=-1) for head in range(heads)
-        ]
-        return torch.stack(norms, dim=1)
+        by_head = ((value[:, at // groups].float() @ output[at]) for at in range(heads))
+        return torch.stack([written.norm(dim=-1) for written in by_head], dim=1)
 
 
 _PRODUCTS = {torch.matmul, torch.bmm, Tensor.matmul, Tensor.bmm, Tensor.__matmul__}
@@ -168,7 +159,7 @@ class MixedValues(SoftmaxWatch):
         self._projections = projections
         self._shape: tuple[int, ...] = ()
         self._value: Tensor | None = None
-        self._found: dict[int, tuple[Tensor, Tensor]] = {}
+        self._mixed: dict[int, tuple[Tensor, Tensor]] = {}
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -179,7 +170,7 @@ class MixedValues(SoftmaxWatch):
 
         def enter(module: nn.Module, args: tuple[Any, ...]) -> None:
             if self._value is not None:
-                self._found[by_module[module].pop(0)] = self._value, args[0]
+                self._mixed[by_module[module].pop(0)] = self._value, args[0]
             self._value = None
 
         with hooked(*(module.register_forward_pre_hook(enter) for module in by_module)), self:
@@ -196,10 +187,10 @@ class MixedValues(SoftmaxWatch):
 
     def of(self, layer: int, weights: Tensor) -> Tensor | None:
         """Return a layer's values (text, key/value head, key, dim) if weights mix them; or None."""
-        value, merged = self._found.get(layer, (None, None))
         texts, heads, _, keys = weights.shape
-        if value is None or merged is None or value.shape[-2] != keys:
+        if layer not in self._mixed or self._mixed[layer][0].shape[-2] != keys:
             return None
+        value, merged = self._mixed[layer]
         value = value.reshape(texts, -1, *value.shape[-2:])
         if heads % value.shape[1]:
             return None

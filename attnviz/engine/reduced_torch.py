@@ -76,20 +76,16 @@ class TorchLayer:
         self.heads = len(query)
         self._alike: Callable[..., TorchLayer] = TorchLayer  # makes a layer of this kind
         self._given = query, key, scale, sink, cap, bias
-        groups = len(query) // len(key)
+        shape = len(key), len(query) // len(key)
         self._wide = wide = torch.promote_types(query.dtype, torch.float32)
-        self._query, self._scale = query.unflatten(0, (len(key), groups)), scale * _BITS
-        self._given_key = key
+        self._query, self._scale, self._given_key = query.unflatten(0, shape), scale * _BITS, key
         self._logarithms: Tensor | None = None
-        self._sink = None
-        if sink is not None:
-            self._sink = sink.to(wide).reshape(len(key), groups, 1, 1) * _BITS
+        self.output: Tensor | None = None
+        self._sink = None if sink is None else sink.to(wide).reshape(*shape, 1, 1) * _BITS
         self._cap = None if cap is None else cap * _BITS
         self._bias: Tensor | None = None
         if bias is not None:
-            by_head = (bias.to(wide) * _BITS).expand(len(query), -1)
-            self._bias = by_head.unflatten(0, (len(key), groups))
-        self.output: Tensor | None = None
+            self._bias = (bias.to(wide) * _BITS).expand(len(query), -1).unflatten(0, shape)
         self._at_once = sizes_on(query.device)
         self._most_cells, self._most_rows = self._at_once.cells, self._at_once.rows
         self._on_gpu = query.device.type != "cpu"
@@ -125,7 +121,6 @@ class TorchLayer:
 
     @cached_property
     def _key(self) -> Tensor:
-        """Return the keys in the numbers that are computed with."""
         return self._given_key.to(self._wide)
 
     def _room(self, queries: int) -> Tensor | None:
@@ -147,14 +142,12 @@ class TorchLayer:
         far: bool = False,
     ) -> Reduced:
         queries, keys = self._query.shape[2], self._given_key.shape[1]
-        places = np.arange(keys)
-        many = columns.shape[1] + 1
-        mixing = self._tensor(np.column_stack([places, columns]))
-        mixing = pad(mixing, (0, -many % _WIDTH))
-        before = self._tensor(np.stack([places, np.ones(keys)], 1)) if far else None
+        positions, many = np.arange(keys), columns.shape[1] + 1
+        mixing = pad(self._tensor(np.column_stack([positions, columns])), (0, -many % _WIDTH))
+        before = self._tensor(np.stack([positions, np.ones(keys)], 1)) if far else None
         shape = (*self._query.shape[:2], queries)
         mixed = self._new(*shape, many - 1)
-        place, total, entropy, largest, logs = (self._new(*shape) for _ in range(5))
+        position, total, entropy, largest, logs = (self._new(*shape) for _ in range(5))
         early = self._new(*shape, 2 if far else 0)
         pooled = equal = None
         if equals is not None:
@@ -178,7 +171,7 @@ class TorchLayer:
             largest[rows] = ((best - most).exp2() / every)[..., 0]
             seen = slice(low, low + raised.shape[-1])
             sums = (raised @ mixing[seen])[..., :many] / every
-            place[rows], mixed[rows] = sums[..., 0], sums[..., 1:]
+            position[rows], mixed[rows] = sums[..., 0], sums[..., 1:]
             if pooled is not None and buckets is not None:
                 sums = _bucket_sums(raised, buckets) / every
                 of_rows = torch.arange(start, stop, device=sums.device) // buckets
@@ -193,9 +186,9 @@ class TorchLayer:
         self._logarithms = logs
         if equals is not None and equal is not None:
             self._add_groups(equal.unflatten(2, (2, -1)), equals.groups)
-        numbers, own_places, own_early = (_flat(each) for each in (total, place, early))
+        numbers, own_positions, own_early = map(_flat, (total, position, early))
         at = np.arange(queries)
-        signed = own_places - at * numbers
+        signed = own_positions - at * numbers
         return Reduced(
             _flat(mixed),
             numbers,
@@ -212,26 +205,26 @@ class TorchLayer:
 
     def _weights(self, start: int, stop: int) -> Tensor:
         """Return the weights of some queries, (key/value head, group, rows, key)."""
-        found = self._new(*self._query.shape[:2], stop - start, self._given_key.shape[1])
+        rows = self._new(*self._query.shape[:2], stop - start, self._given_key.shape[1])
         for heads, begin, end, low, scores in self._blocks(1, start, stop):
             high = low + scores.shape[-1]
             if self._sink is not None:
                 edge = self._sink[heads].expand(-1, -1, end - begin, 1)
                 scores = torch.cat([scores, edge], -1)
             weights = scores.div_(_BITS).softmax(-1)[..., : high - low]
-            found[heads, :, begin - start : end - start, low:high] = weights
-        return found
+            rows[heads, :, begin - start : end - start, low:high] = weights
+        return rows
 
     def outputs(self, queries: Sequence[int]) -> Weights:
         assert self.output is not None
-        found, kept = self.output[list(queries)], self.kept()
-        found = found * (kept if self._sink is None else kept[list(queries)])
-        return _numpy(found.to(self._wide).transpose(0, 1))
+        outputs, kept = self.output[list(queries)], self.kept()
+        outputs = outputs * (kept if self._sink is None else kept[list(queries)])
+        return _numpy(outputs.to(self._wide).transpose(0, 1))
 
     def strongest(self, number: int, hidden: Any) -> list[list[tuple[float, int, int]]]:
         left_out, every = self._index(hidden), self._given_key.shape[1]
-        found = self._new(*self._query.shape[:2], 0)
-        places = torch.empty(found.shape, dtype=torch.int64, device=found.device)
+        largest = self._new(*self._query.shape[:2], 0)
+        cells = torch.empty(largest.shape, dtype=torch.int64, device=largest.device)
         for heads, start, _, low, weights in self._weight_blocks():
             keys = weights.shape[-1]
             weights.masked_fill_(left_out[low : low + keys], 0)
@@ -239,15 +232,15 @@ class TorchLayer:
             values, at = best.topk(min(number, best.shape[2]))
             if heads.start == 0:  # room for what the block's queries have, of all heads
                 more = (0, values.shape[2])
-                found, places = pad(found, more), pad(places, more)
-            found[heads, :, -values.shape[2] :] = values
-            places[heads, :, -at.shape[2] :] = (start + at // keys) * every + low + at % keys
-            if heads.stop >= len(found):
-                order = found.argsort(dim=-1, descending=True, stable=True)[..., :number]
-                found, places = found.gather(2, order), places.gather(2, order)
-        by_head = (each.flatten(0, 1).tolist() for each in (found, places))
+                largest, cells = pad(largest, more), pad(cells, more)
+            largest[heads, :, -values.shape[2] :] = values
+            cells[heads, :, -at.shape[2] :] = (start + at // keys) * every + low + at % keys
+            if heads.stop >= len(largest):
+                order = largest.argsort(dim=-1, descending=True, stable=True)[..., :number]
+                largest, cells = largest.gather(2, order), cells.gather(2, order)
+        by_head = (tensor.flatten(0, 1).tolist() for tensor in (largest, cells))
         return [
-            [(one, at // every, at % every) for one, at in zip(*head, strict=True) if one > 0]
+            [(own, cell // every, cell % every) for own, cell in zip(*head, strict=True) if own > 0]
             for head in zip(*by_head, strict=True)
         ]
 
@@ -259,11 +252,11 @@ class TorchLayer:
 
     def sources(self, shares: Weights) -> Weights:
         given = self._tensor(shares)
-        found = given.new_zeros(len(shares), self._given_key.shape[1])
+        total = given.new_zeros(len(shares), self._given_key.shape[1])
         for _, start, stop, low, weights in self._weight_blocks():
             whole = weights.flatten(0, 1).sum(0)
-            found[:, low : low + whole.shape[-1]] += given[:, start:stop] @ whole
-        return _numpy(found / self.heads)
+            total[:, low : low + whole.shape[-1]] += given[:, start:stop] @ whole
+        return _numpy(total / self.heads)
 
     def kept(self) -> Tensor:
         """Return the share (query, head, 1) of attention that keys get, and no learned sink."""
@@ -279,21 +272,21 @@ class TorchLayer:
         query, key, order = equals.pairs[:, slice(*ends)].astype(np.int64)
         query -= start
         shape = *weights.shape[:2], len(query)
-        places = self._index(query * keys + key - low).expand(shape)
-        sums = self._index(order * rows + query).expand(shape)
-        found = weights.new_zeros(*shape[:2], 2 * equals.orders * rows)
-        found.scatter_add_(2, sums, weights.flatten(2).gather(2, places))
-        return found.unflatten(2, (-1, rows))
+        cells = self._index(query * keys + key - low).expand(shape)
+        into = self._index(order * rows + query).expand(shape)
+        sums = weights.new_zeros(*shape[:2], 2 * equals.orders * rows)
+        sums.scatter_add_(2, into, weights.flatten(2).gather(2, cells))
+        return sums.unflatten(2, (-1, rows))
 
-    def _add_groups(self, found: Tensor, groups: Sequence[EqualGroups]) -> None:
+    def _add_groups(self, sums: Tensor, groups: Sequence[EqualGroups]) -> None:
         """Write the sums over large groups, (key/value head, group, 2, order, query)."""
         ends = self._given_key.shape[1] - 1
-        for order, places in groups:
-            size = places.shape[1]
+        for order, tokens in groups:
+            size = tokens.shape[1]
             many = max(1, self._most_cells // (2 * self.heads * size**2))
             rows = max(1, self._most_cells // (2 * self.heads * size))
-            for group in range(0, len(places), many):
-                of_group = places[group : group + many]
+            for group in range(0, len(tokens), many):
+                of_group = tokens[group : group + many]
                 known = np.where(of_group < 0, ends + 1, of_group)
                 keys = np.hstack([known, known + 1])
                 key = self._at(self._key, 1, np.minimum(keys, ends)).transpose(-1, -2)
@@ -309,16 +302,16 @@ class TorchLayer:
                     mass = scores.exp2_().unflatten(-1, (2, size)).sum(-1).movedim(-1, 2)
                     there = np.nonzero(queries >= 0)
                     at = self._index(order[group : group + many][there[0]])
-                    found[:, :, :, at, self._index(queries[there])] = mass[(..., *there)]
+                    sums[:, :, :, at, self._index(queries[there])] = mass[(..., *there)]
 
     def mixed(self, value: Tensor) -> Tensor:
         """Return the heads' outputs (query, head, dim) of values (key/value head, key, dim)."""
         wide = value.to(self._wide)
-        found = wide.new_empty(*self._query.shape[:3], value.shape[-1])
+        outputs = wide.new_empty(*self._query.shape[:3], value.shape[-1])
         for heads, start, stop, low, weights in self._weight_blocks():
             seen = wide[heads, None, low : low + weights.shape[-1]]
-            found[heads, :, start:stop] = weights @ seen
-        return found.flatten(0, 1).transpose(0, 1).to(value.dtype)
+            outputs[heads, :, start:stop] = weights @ seen
+        return outputs.flatten(0, 1).transpose(0, 1).to(value.dtype)
 
     def _scaled(self, queries: Tensor) -> Tensor:
         """Return queries whose products with keys are logarithms to base 2."""
@@ -338,14 +331,14 @@ class TorchLayer:
     def _log_sums(self) -> Tensor:
         """Return each row's normaliser as a logarithm, (key/value head, group, query)."""
         if self._logarithms is None:
-            found = self._new(*self._query.shape[:3])
+            logs = self._new(*self._query.shape[:3])
             for heads, start, stop, _, scores in self._blocks(1):
                 most = scores.amax(-1, keepdim=True)
                 sums = scores.sub_(most).exp2_().sum(-1, keepdim=True)
-                found[heads, :, start:stop] = (most + sums.log2())[..., 0]
+                logs[heads, :, start:stop] = (most + sums.log2())[..., 0]
             if self._sink is not None:
-                found = torch.logaddexp2(found, self._sink[..., 0])
-            self._logarithms = found
+                logs = torch.logaddexp2(logs, self._sink[..., 0])
+            self._logarithms = logs
         return self._logarithms
 
     def _blocks(
@@ -358,10 +351,8 @@ class TorchLayer:
         stop = len(self.first) if stop is None else stop
         groups, room = self._query.shape[1], self._room(stop - start)
         while start < stop:
-            wide = (
-                np.maximum.accumulate(self.past[start : start + self._most_rows])
-                - self.first[start]
-            )
+            ends = np.maximum.accumulate(self.past[start : start + self._most_rows])
+            wide = ends - self.first[start]
             area = groups * wide * np.arange(1, len(wide) + 1)
             rows = np.searchsorted(area, self._most_cells, "right")
             end = min(start + max(int(rows), 1), stop)
@@ -371,9 +362,8 @@ class TorchLayer:
             hidden = []
             for edge in edges:
                 keys = np.arange(low + edge.start, low + edge.stop)
-                hidden.append(
-                    (edge, self._index((keys < first[:, None]) | (keys >= past[:, None])))
-                )
+                unseen = (keys < first[:, None]) | (keys >= past[:, None])
+                hidden.append((edge, self._index(unseen)))
             most = groups * (end - start)
             if self._on_gpu:  # the keys of a block are copied, too
                 most = max(most, self._given_key.shape[2])
@@ -397,10 +387,10 @@ class TorchLayer:
         for heads, start, stop, low, scores in self._blocks(1):
             yield heads, start, stop, low, scores.sub_(logs[heads, :, start:stop, None]).exp2_()
 
-    def _at(self, tensor: Tensor, axis: int, places: Ints) -> Tensor:
-        """Return the entries at some places of an axis, which gets the shape of ``places``."""
-        flat = tensor.index_select(axis, self._index(places.ravel()))
-        return flat.unflatten(axis, places.shape)
+    def _at(self, tensor: Tensor, axis: int, indices: Ints) -> Tensor:
+        """Return the numbers at some indices of an axis, which gets the shape of ``indices``."""
+        flat = tensor.index_select(axis, self._index(indices.ravel()))
+        return flat.unflatten(axis, indices.shape)
 
     def _tensor(self, columns: Columns) -> Tensor:
         wide = np.float64 if self._wide == torch.float64 else np.float32
@@ -426,13 +416,13 @@ def _bucket_sums(weights: Tensor, size: int) -> Tensor:
     return torch.cat([sums, weights[..., whole:].sum(-1, keepdim=True)], -1)
 
 
-def _numpy(found: Tensor) -> Weights:
-    return found.cpu().numpy()
+def _numpy(tensor: Tensor) -> Weights:
+    return tensor.cpu().numpy()
 
 
-def _flat(found: Tensor) -> Weights:
+def _flat(sums: Tensor) -> Weights:
     """Return sums (key/value head, group, …) by head."""
-    return _numpy(found.flatten(0, 1))
+    return _numpy(sums.flatten(0, 1))
 
 
 def layer_of(

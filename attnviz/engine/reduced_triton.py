@@ -123,9 +123,9 @@ def _or_blocks(method: _Method) -> _Method:
     def answer(layer: TritonLayer, *given: Any, **options: Any) -> Any:
         if layer._usable:
             try:
-                found = method(layer, *given, **options)
+                result = method(layer, *given, **options)
                 if not _refused:  # meanwhile, by another method
-                    return found
+                    return result
             except (torch.OutOfMemoryError, UsageError):
                 raise
             except Exception as error:  # noqa: BLE001 - Triton's compiler and driver raise many kinds
@@ -157,7 +157,7 @@ class TritonLayer(TorchLayer):
         *_, sink, cap, bias = self._given
         # A head's vector must be one stretch of memory.
         self._asking, self._given_key = (
-            each if each.stride(-1) == 1 else each.contiguous() for each in (query, key)
+            given if given.stride(-1) == 1 else given.contiguous() for given in (query, key)
         )
         # With a cap c, a score is c · tanh(q·k · scale / c): the kernel's scale is then c.
         outer = float(scale if cap is None else cap)
@@ -185,21 +185,21 @@ class TritonLayer(TorchLayer):
         if kind in _trusted:
             return self._summed(columns, buckets, equals, far)
         columns = np.column_stack([columns, np.ones(len(columns))])
-        found = self._summed(columns, buckets, equals, far)
-        self._compare(found, columns, buckets, equals)
+        sums = self._summed(columns, buckets, equals, far)
+        self._compare(sums, columns, buckets, equals)
         _trusted.add(kind)
-        return found._replace(mixed=found.mixed[..., :-1])
+        return sums._replace(mixed=sums.mixed[..., :-1])
 
     @_or_blocks
     def single(self, keys: Ints) -> Any:
         logs = self._log_sums
-        found = torch.empty(self.heads, len(keys), device=logs.device)
+        weights = torch.empty(self.heads, len(keys), device=logs.device)
         chosen = keys.astype(np.int32)
         key = (chosen.tobytes(), logs.device)
-        places = self._run.kept(key, None, lambda: self._index(chosen))
+        indices = self._run.kept(key, None, lambda: self._index(chosen))
         grid = -(-len(keys) // 32), self.heads
-        self._launch(take_single, grid, logs, places, found, QUERIES=32, num_warps=4)
-        return found
+        self._launch(take_single, grid, logs, indices, weights, QUERIES=32, num_warps=4)
+        return weights
 
     @_or_blocks
     def strongest(self, number: int, hidden: Any) -> list[list[tuple[float, int, int]]]:
@@ -223,11 +223,11 @@ class TritonLayer(TorchLayer):
         largest = shown._summed(np.empty((len(hidden), 0)), None, None, False).largest
         largest *= (shown._log_sums.flatten(0, 1) - logs).exp2()
         rows = largest.topk(min(number, largest.shape[1]), -1).indices.sort(-1).values.cpu().numpy()
-        found: list[list[tuple[float, int, int]]] = []
+        by_head: list[list[tuple[float, int, int]]] = []
         for head, at in enumerate(rows):
             (pairs,) = self._of(range(head, head + 1), TorchLayer, at).strongest(number, hidden)
-            found.append([(weight, int(at[row]), key) for weight, row, key in pairs])
-        return found
+            by_head.append([(weight, int(at[row]), key) for weight, row, key in pairs])
+        return by_head
 
     @property
     def _usable(self) -> bool:
@@ -256,7 +256,7 @@ class TritonLayer(TorchLayer):
         """
 
         def make() -> tuple[Tensor, Tensor, bool]:
-            ends = (self._index(each.astype(np.int32)) for each in (self.first, self.past))
+            ends = (self._index(end.astype(np.int32)) for end in (self.first, self.past))
             return next(ends), next(ends), bool(self.first.any())
 
         device = self._query.device
@@ -281,12 +281,12 @@ class TritonLayer(TorchLayer):
         """Return the compile-time constants of a kernel that computes tiles."""
         hip, device = bool(torch.version.hip), self._query.device.type
         narrow = self._query.dtype != torch.float32
-        found: dict[str, Any] = {"QUERIES": tile.queries, "KEYS": tile.keys}
-        found |= {"num_warps": tile.warps, "num_stages": tile.stages}
-        found["IN"] = "up" if device == "cpu" else "ieee" if narrow or hip else "tf32x3"
+        options: dict[str, Any] = {"QUERIES": tile.queries, "KEYS": tile.keys}
+        options |= {"num_warps": tile.warps, "num_stages": tile.stages}
+        options["IN"] = "up" if device == "cpu" else "ieee" if narrow or hip else "tf32x3"
         if tile.registers and device == "cuda" and not hip:
-            found["maxnreg"] = tile.registers
-        return found
+            options["maxnreg"] = tile.registers
+        return options
 
     def _fitting(self, of: Any, tiles: Sequence[Tile], run: Callable[[Tile], Any]) -> Any:
         """Return what ``run`` returns for the first tile that fits the card's memory and registers.
@@ -311,15 +311,15 @@ class TritonLayer(TorchLayer):
         tiles = self._run.tiles
         # A tile has no more keys than a bucket.
         most = tiles[0].keys if bucket is None else 1 << bucket.bit_length() - 1
-        found: Reduced = self._fitting(
+        sums: Reduced = self._fitting(
             ("rows", columns.shape[1]),
             [tile._replace(keys=min(tile.keys, most)) for tile in tiles],
             lambda tile: self._of_rows(columns, bucket, far, tile),
         )
         if equals is None:
-            return found
+            return sums
         run = partial(self._on_equal, equals)
-        return found._replace(equal=self._fitting("equal", self._run.equal_tiles, run))
+        return sums._replace(equal=self._fitting("equal", self._run.equal_tiles, run))
 
     def _of_rows(self, columns: Columns, bucket: int | None, far: bool, tile: Tile) -> Reduced:
         heads, queries, _ = self._asking.shape
@@ -384,21 +384,21 @@ class TritonLayer(TorchLayer):
         places, begins = self._run.kept(
             (id(equals), device),
             equals,
-            lambda: tuple(self._index(each.astype(np.int32)) for each in equals.sorted),
+            lambda: tuple(self._index(own.astype(np.int32)) for own in equals.sorted),
         )
-        found = torch.empty(heads, 2, equals.orders, queries, device=device)
+        sums = torch.empty(heads, 2, equals.orders, queries, device=device)
         self._launch(
             sum_equal,
             (-(-queries // tile.queries), equals.orders, heads),
-            *(logs, *self._ranges[:2], places, begins, found, equals.orders),
+            *(logs, *self._ranges[:2], places, begins, sums, equals.orders),
             **self._by_tiles(tile),
         )
-        return found
+        return sums
 
     # The comparison ------------------------------------------------------------------------------
 
     def _compare(
-        self, found: Reduced, columns: Columns, bucket: int | None, equals: Equals | None
+        self, reduced: Reduced, columns: Columns, bucket: int | None, equals: Equals | None
     ) -> None:
         """Raise ArithmeticError unless some rows of the sums are those of the blocks.
 
@@ -410,7 +410,7 @@ class TritonLayer(TorchLayer):
         scores = logs.abs().nan_to_num(0)
         rounding = _ROUNDING * torch.where(scores < -_NO_SCORE, scores, 0).amax().clamp(min=2)
         usual = rounding.clamp(min=_TOLERANCE)
-        sums: Any = found
+        sums: Any = reduced
         single, excess = self.single(last), [_excess(sums.mixed[..., -1], sums.total, usual)]
         for middle in {0, queries // 2, queries - 1}:
             start = max(min(middle, queries - _TRIAL_ROWS), 0)
@@ -443,7 +443,7 @@ class TritonLayer(TorchLayer):
 
     def _of_pooled(self, sums: Any, bucket: int, tolerance: Tensor) -> list[Tensor]:
         """Compare pooled sums with those of the rows: their weight, and where it stands."""
-        pooled, own = (self._index(each) for each in (sums.pooled, np.arange(sums.total.shape[1])))
+        pooled, own = map(self._index, (sums.pooled, np.arange(sums.total.shape[1])))
         by_row = torch.stack([sums.total, sums.signed + own * sums.total]).double()
         whole = by_row.new_zeros(2, *pooled.shape[:2]).index_add_(2, own // bucket, by_row)
         starts = (pooled.double() * own[: pooled.shape[2]] * bucket).sum(-1)

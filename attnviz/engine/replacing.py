@@ -36,7 +36,7 @@ class Met(Protocol):
     def kind(self) -> Kind: ...
 
     @property
-    def what(self) -> What: ...
+    def sort(self) -> What: ...
 
     @property
     def layer(self) -> int: ...
@@ -46,7 +46,7 @@ class Point(NamedTuple):
     """A position in a running NumPy model: one kind of values of one layer, of one attention."""
 
     kind: Kind
-    what: What
+    sort: What
     layer: int
 
 
@@ -79,7 +79,7 @@ def head_of(site: Site) -> int:
 
 def values_of(held: Held, site: Site) -> Array:
     """Return the values (token, dim) of one patch site in the values of a recorded run."""
-    values = held[site.what, site.layer][:, head_of(site)]
+    values = held[site.sort, site.layer][:, head_of(site)]
     return values if site.tokens is None else values[list(site.tokens)]
 
 
@@ -104,7 +104,7 @@ class Replace:
         self._sites: dict[tuple[What, int], list[tuple[int | None, Site]]] = {}
         for row, change in rows.items():
             for site in change.sites:
-                self._sites.setdefault((site.what, site.layer), []).append((row, site))
+                self._sites.setdefault((site.sort, site.layer), []).append((row, site))
 
     def edit(self, number: int, point: Met, outputs: Array) -> Array:
         """Return the outputs (batch, token, head, dim) of a call with its sites replaced."""
@@ -122,7 +122,7 @@ class Replace:
         ]
         if not sites:
             return outputs
-        if point.what != "output":
+        if point.sort != "output":
             outputs = namespace(outputs).asarray(outputs, copy=True)
         hidden = [(row, site) for row, site in sites if site.edges]
         if hidden:
@@ -145,20 +145,20 @@ class Replace:
             outputs[rows, :, heads] = values if held is None else values.swapaxes(0, 1)
         some = [(row, site) for row, site in sites if site.tokens is not None]
         for of_every_row in (True, False):
-            chosen = [each for each in some if (each[0] is None) == of_every_row]
+            chosen = [(row, site) for row, site in some if (row is None) == of_every_row]
             self._replace_tokens(outputs, held, chosen)
         return outputs
 
     def _sites_of(self, point: Met) -> Sequence[tuple[int | None, Site]]:
-        return self._sites.get((point.what, point.layer), ()) if point.kind == self._kind else ()
+        return self._sites.get((point.sort, point.layer), ()) if point.kind == self._kind else ()
 
     def _held(self, point: Met, outputs: Array) -> Array | None:
         """Return what replaces ``outputs``, None for zero; LostTrackError if shapes differ."""
         if self._values is None:
             return None
-        held = self._values[point.what, point.layer]
+        held = self._values[point.sort, point.layer]
         if held.shape[1:] != outputs.shape[2:] or 1 < len(held) < outputs.shape[1]:
-            raise LostTrackError(f"{point.what} of layer {point.layer} has another shape")
+            raise LostTrackError(f"{point.sort} of layer {point.layer} has another shape")
         return held
 
     @staticmethod
@@ -175,15 +175,11 @@ class Replace:
     ) -> None:
         """Replace single tokens, all at once; the rows of these sites are all None, or none is."""
         missing = 0 if held is None else max(len(held) - outputs.shape[1], 0)
-        cells = [
-            (row, token, head_of(site))
-            for row, site in sites
-            for token in site.tokens or ()
-            if token >= missing
-        ]
+        tokens_of = ((row, site, at) for row, site in sites for at in site.tokens or ())
+        cells = [(row, at, head_of(site)) for row, site, at in tokens_of if at >= missing]
         if not cells:
             return
-        rows, tokens, heads = (list(each) for each in zip(*cells, strict=True))
+        rows, tokens, heads = map(list, zip(*cells, strict=True))
         where = slice(None) if rows[0] is None else rows
         put = 0 if held is None else _like(held[tokens, heads], outputs)
         outputs[where, [token - missing for token in tokens], heads] = put
@@ -224,8 +220,8 @@ def _hide(weights: Array, edges: Sequence[tuple[int, int]], *, short: bool) -> N
         own = weights[:, query - missing]
         wide = xp.astype(own, xp.float32) if own.dtype.itemsize < 4 else own
         kept = xp.asarray(wide, copy=True)
-        kept[:, [key for each, key in edges if each == query]] = 0
-        whole, rest = (xp.sum(each, axis=-1, keepdims=True) for each in (wide, kept))
+        kept[:, [key for asking, key in edges if asking == query]] = 0
+        whole, rest = (xp.sum(part, axis=-1, keepdims=True) for part in (wide, kept))
         least = max(_SUM, 2 * float(xp.finfo(own.dtype).eps))
         unseen = xp.where(whole < 1 - least, 1 - whole, xp.zeros_like(whole))
         left = xp.where(rest + unseen > 0, rest + unseen, xp.ones_like(rest))
@@ -249,10 +245,10 @@ def mean_outputs(outputs: Outputs, kind: Kind, inputs: Sequence[Input]) -> Held:
         raise UsageError("the reference is empty: give it at least one text")
     sums: dict[tuple[What, int], NDArray[np.float64]] = {}
     for given in inputs:
-        for place, found in outputs(given).items():
-            part = found.astype(np.float64).sum(0, keepdims=True)
-            sums[place] = sums[place] + part if place in sums else part
-    return {place: total / tokens for place, total in sums.items()}
+        for key, values in outputs(given).items():
+            part = values.astype(np.float64).sum(0, keepdims=True)
+            sums[key] = sums[key] + part if key in sums else part
+    return {key: total / tokens for key, total in sums.items()}
 
 
 def resampled(
@@ -263,13 +259,9 @@ def resampled(
     The second value is True if a text was cut to the length of ``given`` or left out as shorter.
     Raises UsageError if no other text is long enough.
     """
-    length = _length(kind, given)
-    ids = given.ids, given.target_ids
-    long_enough = [
-        other
-        for other in others
-        if (other.ids, other.target_ids) != ids and _length(kind, other) >= length
-    ]
+    length, ids = _length(kind, given), (given.ids, given.target_ids)
+    different = (other for other in others if (other.ids, other.target_ids) != ids)
+    long_enough = [other for other in different if _length(kind, other) >= length]
     if not long_enough:
         raise UsageError(
             f"no other text of at least {length} tokens to take a head's output from: give "
@@ -278,9 +270,8 @@ def resampled(
     generator = np.random.default_rng((seed, length))
     order = generator.permutation(len(long_enough))[:draws]
     chosen = [long_enough[at] for at in order]
-    fitted = any(_length(kind, other) > length for other in chosen) or any(
-        _length(kind, other) < length for other in others
-    )
+    shorter = any(_length(kind, other) < length for other in others)
+    fitted = shorter or any(_length(kind, other) > length for other in chosen)
     return [outputs(_cut(kind, other, length)) for other in chosen], fitted
 
 

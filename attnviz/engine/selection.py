@@ -46,10 +46,10 @@ def choose_heads(
 def single_head(typed: str, layer_count: int, head_count: int, base: int) -> tuple[int, int]:
     """Return the only (layer, head) from 0 that ``typed`` names; UsageError if not exactly one."""
     chosen = choose_heads(None, [typed], layer_count, head_count, base) or {}
-    places = [(layer, head) for layer, heads in chosen.items() for head in heads]
-    if len(places) != 1:
-        raise UsageError(f"expected one head, such as L0H0, got {typed!r}: {len(places)} heads")
-    return places[0]
+    pairs = [(layer, head) for layer, heads in chosen.items() for head in heads]
+    if len(pairs) != 1:
+        raise UsageError(f"expected one head, such as L0H0, got {typed!r}: {len(pairs)} heads")
+    return pairs[0]
 
 
 def check_heads(counts: Mapping[int, int], heads: Collection[tuple[int, int]]) -> None:
@@ -73,21 +73,21 @@ class _Axis:
 
     def index(self, text: str) -> int:
         number = int(text)
-        place = number + self.count if number < 0 else number - self.base
-        if not 0 <= place < self.count:
+        index = number + self.count if number < 0 else number - self.base
+        if not 0 <= index < self.count:
             last = self.count - 1 + self.base
             raise UsageError(
                 f"no {self.name} {text}: this model has {self.name}s {self.base} to {last} "
                 f"(or -{self.count} to -1 from the end)"
             )
-        return place
+        return index
 
     def span_list(self, text: str) -> list[int]:
         """Return the indices that a string such as ``0-3,5`` or ``*`` names."""
-        places: list[int] = []
+        indices: list[int] = []
         for part in text.split(","):
             if part.strip() == "*":
-                places.extend(range(self.count))
+                indices.extend(range(self.count))
                 continue
             match = _SPAN.fullmatch(part.strip())
             if match is None:
@@ -102,21 +102,17 @@ class _Axis:
             end = start if match[2] is None else self.index(match[2])
             if end < start:
                 raise UsageError(f"the range {part.strip()} of {self.name}s runs backwards")
-            places.extend(range(start, end + 1))
-        return places
+            indices.extend(range(start, end + 1))
+        return indices
 
 
 def _pairs(choice: str, within: Sequence[int], axes: tuple[_Axis, _Axis]) -> list[tuple[int, int]]:
     pairs: list[tuple[int, int]] = []
     for part in _split(choice):
         named = _NAMED.fullmatch(part)
-        if named is not None:
-            layers, heads = axes[0].span_list(named[1]), axes[1].span_list(named[2])
-        elif "." in part:
-            left, right = part.split(".", 1)
-            layers, heads = axes[0].span_list(left), axes[1].span_list(right)
-        else:
-            layers, heads = list(within), axes[1].span_list(part)
+        *left, right = named.groups() if named is not None else part.split(".", 1)
+        layers = axes[0].span_list(left[0]) if left else within
+        heads = axes[1].span_list(right)
         pairs.extend((layer, head) for layer in layers for head in heads)
     return pairs
 

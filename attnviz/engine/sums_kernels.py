@@ -167,8 +167,8 @@ def sum_rows(
     """
     tiles, buckets = tl.cdiv(queries, QUERIES), tl.cdiv(keys, bucket)
     tile = tiles - 1 - tl.program_id(0)  # of causal attention the longest first
-    place = tl.program_id(1).to(tl.int64)
-    head = begin + place
+    slot = tl.program_id(1).to(tl.int64)
+    head = begin + slot
     rows = tile * QUERIES + tl.arange(0, QUERIES)
     there = rows < queries
     first = tl.load(first_ptr + rows, mask=there, other=0)
@@ -182,7 +182,7 @@ def sum_rows(
     if b_ptr is not None:
         b_ptr += head * keys
     if log_ptr is not None:
-        log_ptr += place * buckets * queries
+        log_ptr += slot * buckets * queries
 
     most = tl.full([QUERIES], _NO_SCORE, tl.float32)
     mass = tl.zeros([QUERIES], tl.float32)
@@ -194,12 +194,12 @@ def sum_rows(
     open_bucket = (start * KEYS) // bucket
     for phase in tl.static_range(1 - LEFT, 3):
         if phase == 0:
-            one, other = start, seen_from
+            low, high = start, seen_from
         elif phase == 1:
-            one, other = seen_from, seen_to
+            low, high = seen_from, seen_to
         else:
-            one, other = seen_to, end
-        for j in range(one, other):
+            low, high = seen_to, end
+        for j in range(low, high):
             open_bucket, most, mass, heat, mixed, in_bucket, ahead, far = _add_tile(
                 j * KEYS, open_bucket, most, mass, heat, mixed,
                 in_bucket=in_bucket, ahead=ahead, far=far,
@@ -235,7 +235,7 @@ def sum_rows(
     tl.store(signed_ptr + at, ahead / every, mask=there)
     if far_ptr is not None:
         tl.store(far_ptr + at, far / _UP / every, mask=there)
-    mixed_at = mixed_ptr + (place * queries + rows)[:, None] * COLUMNS + column
+    mixed_at = mixed_ptr + (slot * queries + rows)[:, None] * COLUMNS + column
     tl.store(mixed_at, mixed / every[:, None], mask=there[:, None])
     if log_ptr is not None:
         log = _logarithm(in_bucket) + (most - 15.0)
@@ -243,7 +243,7 @@ def sum_rows(
             tl.store(log_ptr + open_bucket.to(tl.int64) * queries + rows, log, mask=there)
         tl.debug_barrier()
         of_row = rows // bucket - (tile * QUERIES) // bucket
-        pool_ptr += (place * tiles + tile) * OF_QUERIES * buckets
+        pool_ptr += (slot * tiles + tile) * OF_QUERIES * buckets
         first_bucket = (start * KEYS) // bucket
         log_at = log_ptr + first_bucket.to(tl.int64) * queries + rows
         for b in range(first_bucket, tl.minimum(open_bucket + 1, buckets)):
@@ -351,17 +351,17 @@ def split_columns(
                 parts.append((at, unit, part))
                 rest -= part.astype(np.float64) * unit
                 unit /= 2**11
-    sweeps, place = [], np.arange(-(-keys // _PAD) * _PAD)
+    sweeps, token = [], np.arange(-(-keys // _PAD) * _PAD)
     for begin in range(0, max(len(parts), 1), MOST_PARTS):
         some = parts[begin : begin + MOST_PARTS]
         # There is room for one more column, so that a trial's has the same variant of the kernel.
         wide = min(64, max(16, triton.next_power_of_2(RESERVED + len(some) + 1)))
-        found = np.zeros((len(place), wide), np.float16)
+        table = np.zeros((len(token), wide), np.float16)
         weights = np.zeros((wide, many), np.float32)
-        found[:, PLACE] = place % tile
+        table[:, PLACE] = token % tile
         if bucket is not None:
-            found[:, NEXT] = place // bucket != (place - place % tile) // bucket
+            table[:, NEXT] = token // bucket != (token - token % tile) // bucket
         for number, (at, unit, part) in enumerate(some, RESERVED):
-            found[:keys, number], weights[number, at] = part, unit
-        sweeps.append((found, weights))
+            table[:keys, number], weights[number, at] = part, unit
+        sweeps.append((table, weights))
     return sweeps

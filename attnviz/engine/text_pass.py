@@ -15,11 +15,18 @@ from numpy.typing import NDArray
 
 from attnviz.attention.functional import Array, namespace
 from attnviz.engine.backend import backend_of
-from attnviz.engine.capture import Asked, Choice, asked, no_such_head, reading_segments, record_of
+from attnviz.engine.capture import (
+    Asked,
+    Choice,
+    asked,
+    no_such_head,
+    open_probing,
+    reading_segments,
+    record_of,
+)
 from attnviz.engine.device_sizes import sizes_of
 from attnviz.engine.head_run import Head, HeadRun, Run
 from attnviz.engine.observer import BlockFacts, KeepWeights, QueriesKeys, to_numpy
-from attnviz.engine.probing import open_probing
 from attnviz.engine.selection import check_heads
 from attnviz.errors import AttnvizError, UnsupportedError, UsageError
 from attnviz.models.model import Model
@@ -39,8 +46,7 @@ class TextReader:
     """Runs one model on texts with or without some heads, and remembers the results of trials."""
 
     def __init__(self, model: Model) -> None:
-        self.model = model
-        self._backend = backend_of(model)
+        self.model, self._backend = model, backend_of(model)
         self._runs: dict[Kind, Run] = {}
 
     def read(self, wanted: Asked, removed: Collection[Head] = ()) -> TextPass:
@@ -81,28 +87,27 @@ class TextReader:
 
 def token_losses(logits: Array, ids: Sequence[int]) -> NDArray[np.float64]:
     """Return −log p (token − 1,) in nats of each token but the first, of logits (token, vocab)."""
-    found = np.empty(max(len(ids) - 1, 0))
+    losses = np.empty(max(len(ids) - 1, 0))
     rows = max(1, sizes_of(logits).logit_cells // logits.shape[-1])
-    if len(found) and not isinstance(logits, np.ndarray):
-        xp, losses = namespace(logits), []
+    if len(losses) and not isinstance(logits, np.ndarray):
+        xp, parts = namespace(logits), []
         words = xp.asarray(ids[1:], device=logits.device)[:, None]
-        for start in range(0, len(found), rows):
+        for start in range(0, len(losses), rows):
             word = words[start : start + rows]
             part = logits[start : start + len(word)].float()
-            losses.append(part.logsumexp(-1) - part.gather(-1, word)[:, 0])
-        return to_numpy(xp.concat(losses)).astype(np.float64)
-    for start in range(0, len(found), rows):
-        some = slice(start, min(start + rows, len(found)))
+            parts.append(part.logsumexp(-1) - part.gather(-1, word)[:, 0])
+        return to_numpy(xp.concat(parts)).astype(np.float64)
+    for start in range(0, len(losses), rows):
+        some = slice(start, min(start + rows, len(losses)))
         wide = logits[some].astype(np.float64)
         wide -= wide.max(-1, keepdims=True)
         word = np.asarray(ids[1:])[some, None]
         chosen = np.take_along_axis(wide, word, -1)[:, 0]
-        found[some] = np.log(np.exp(wide).sum(-1)) - chosen
-    return found
+        losses[some] = np.log(np.exp(wide).sum(-1)) - chosen
+    return losses
 
 
 # Vectors ----------------------------------------------------------------------------------------
-
 
 _MOST = 2_000_000
 """The most numbers of all queries and keys that are kept."""
@@ -114,22 +119,19 @@ def vectors_of(model: Model, wanted: Asked, removed: Collection[Head] = ()) -> H
     The notes of the result say what the model does not show, and why.
     removed: heads whose outputs are zero. Queries and keys are then left out: no run has made them.
     """
-    notes, found = list[str](), HeadVectors()
+    notes, vectors = list[str](), HeadVectors()
     try:
-        found = replace(found, norms=dict(TextReader(model).norms(wanted, removed)))
+        vectors = replace(vectors, norms=dict(TextReader(model).norms(wanted, removed)))
     except UnsupportedError as error:
         notes.append(_without("the norms of values", error))
     try:
         kept = _queries_keys(model, wanted, removed)
-        found = replace(
-            found,
-            queries={each.layer: each.query for each in kept},
-            keys={each.layer: each.key for each in kept},
-            factor=kept[0].scale,
-        )
+        queries = {layer.layer: layer.query for layer in kept}
+        keys = {layer.layer: layer.key for layer in kept}
+        vectors = replace(vectors, queries=queries, keys=keys, factor=kept[0].scale)
     except AttnvizError as error:
         notes.append(_without("query × key", error))
-    return replace(found, notes=tuple(notes))
+    return replace(vectors, notes=tuple(notes))
 
 
 def _queries_keys(model: Model, wanted: Asked, removed: Collection[Head]) -> list[QueriesKeys]:
@@ -148,14 +150,14 @@ def _queries_keys(model: Model, wanted: Asked, removed: Collection[Head]) -> lis
         return wanted.heads is None or layer in wanted.heads
 
     backend_of(model).observe_queries_keys(wanted.given.text, wants, kept.append)
-    if len({(each.scale, each.query.shape[-1]) for each in kept}) != 1:
+    if len({(layer.scale, layer.query.shape[-1]) for layer in kept}) != 1:
         raise UnsupportedError("layers differ in their scale or their dimensions")
     return kept
 
 
-def _without(what: str, error: AttnvizError) -> str:
+def _without(vectors: str, error: AttnvizError) -> str:
     """Return a note with the reason, but without the advice to those who asked for this alone."""
-    return f"Without {what}: {str(error).partition(': choose ')[0].rstrip('.')}."
+    return f"Without {vectors}: {str(error).partition(': choose ')[0].rstrip('.')}."
 
 
 # A model of its first day -------------------------------------------------------------------------

@@ -27,7 +27,6 @@ from attnviz.engine.head_run import (
     unseen_outputs,
 )
 from attnviz.engine.hook_points import HeadOutputs
-from attnviz.engine.labels import gives_a_number, with_labels
 from attnviz.engine.observe_torch import observe_pass, observe_torch, read_sums, read_sums_of
 from attnviz.engine.observer import (
     BLOCK_CELLS,
@@ -45,10 +44,12 @@ from attnviz.engine.observer import (
 from attnviz.engine.passes import WatchedCall, watched
 from attnviz.engine.patchable import (
     PatchableModel,
+    gives_a_number,
     mask_id_of,
     patchable_transformers,
     weighs_choices,
     whole_pass,
+    with_labels,
 )
 from attnviz.engine.projections import ValueNorms
 from attnviz.engine.selection import check_heads
@@ -103,9 +104,9 @@ class TorchBackend:
             if watch.kind == kind and wants(watch.layer):
                 if call.query.ndim != 4 or call.query.shape[1] % call.key.shape[1]:
                     raise IncompleteError
-                found = _queries_keys(watch.layer, call)
-                _check(info, found, weights)
-                observe(found)
+                queries_keys = _queries_keys(watch.layer, call)
+                _check(info, queries_keys, weights)
+                observe(queries_keys)
             return output, weights
 
         forward = plan_pass(whole, {kind}, torch.tensor([tokens.ids]))
@@ -132,39 +133,28 @@ class TorchBackend:
             given: Input, removed: Heads = (), norms: bool = False, rows: Rows = None
         ) -> HeadRun:
             check_heads(patchable.heads, removed)
+            forward = replace(whole_pass(whole, kind, given), wanted=frozenset({kind}))
             if rows is not None:
                 few = KeepLayers(kind, partial(_weights_and_outputs, rows))
-                forward = replace(
-                    whole_pass(whole, kind, given),
-                    wanted=frozenset({kind}),
-                    logits=tuple(rows) if predicts else False,
-                )
+                forward = replace(forward, logits=tuple(rows) if predicts else False)
                 logits = read_sums_of(opened, forward, few)
-                return HeadRun(
-                    {layer: found[0] for layer, found in few.layers.items()},
-                    {layer: found[1] for layer, found in few.layers.items()},
-                    _predicted(logits[0]) if predicts else None,
-                )
+                seen = {layer: both[0] for layer, both in few.layers.items()}
+                outputs = {layer: both[1] for layer, both in few.layers.items()}
+                return HeadRun(seen, outputs, _predicted(logits[0]) if predicts else None)
             size = length_class(len(given.text))
             if removed and size not in compared:
                 run(given)  # compares with a plain pass, from which runs without heads differ
-            forward = replace(
-                whole_pass(whole, kind, given),
-                wanted=frozenset({kind}),
-                compare=not removed,
-                cached=True,
-                logits=predicts,
-            )
+            forward = replace(forward, compare=not removed, cached=True, logits=predicts)
             weights = KeepWeights(kind)
             keep = KeepNorms(kind, weights)
-            outputs = HeadOutputs(kind, patchable.hook_points, removed)
+            heads = HeadOutputs(kind, patchable.hook_points, removed)
             with torch.inference_mode():
                 values = ValueNorms(opened) if norms else None
-                logits = observe_pass(forward, keep, norms=values, outputs=outputs)
+                logits = observe_pass(forward, keep, norms=values, outputs=heads)
             compared.add(size)
             seen, masks = by_layer(weights.layers)
             predicted = _predicted(logits[0]) if predicts else None
-            return HeadRun(seen, outputs.found, predicted, keep.norms_of, masks)
+            return HeadRun(seen, heads.by_layer, predicted, keep.norms_of, masks)
 
         return run
 
@@ -222,14 +212,13 @@ class TorchBackend:
     def open_patching(self, kind: Kind, pairs: Sequence[Pair], options: PatchOptions) -> Patching:
         from attnviz.engine.scan.on_torch import torch_patching
 
-        return torch_patching(
-            self.open_patchable(kind, pairs[0].corrupt, labels=True), pairs, options
-        )
+        opened = self.open_patchable(kind, pairs[0].corrupt, labels=True)
+        return torch_patching(opened, pairs, options)
 
 
-def _weights_and_outputs(rows: Sequence[int], found: ReducedLayer) -> tuple[Floats, Floats]:
+def _weights_and_outputs(rows: Sequence[int], layer: ReducedLayer) -> tuple[Floats, Floats]:
     """Return the weights (head, row, key) and the outputs (head, row, dim) of some queries."""
-    return np.concatenate([found.rows(at, at + 1) for at in rows], 1), found.outputs(rows)
+    return np.concatenate([layer.rows(at, at + 1) for at in rows], 1), layer.outputs(rows)
 
 
 def _predicted(logits: torch.Tensor) -> Array:
@@ -239,7 +228,6 @@ def _predicted(logits: torch.Tensor) -> Array:
 
 # Queries and keys -------------------------------------------------------------------------------
 
-
 _ROUNDING = {4: 1e-3, 8: 1e-3}
 """How far weights of this many bytes may be from ours, which are computed in float64."""
 
@@ -247,16 +235,16 @@ _ROUGH = 0.1
 """The same for narrower weights: large 16-bit scores are rounded by up to a sixteenth."""
 
 
-def _check(info: ModelInfo, found: QueriesKeys, weights: Tensor | None) -> None:
+def _check(info: ModelInfo, inputs: QueriesKeys, weights: Tensor | None) -> None:
     """Raise UnsupportedError unless the softmax of queries and keys gives the model's weights."""
-    if weights is None or weights.shape[:2] != (1, len(found.query)):
+    if weights is None or weights.shape[:2] != (1, len(inputs.query)):
         raise _not_shown(info.name)
     allowed = _ROUNDING.get(weights.element_size(), _ROUGH)
     for head, theirs in enumerate(to_numpy(weights[0])):
         if np.isnan(theirs).any():
-            raise nothing_to_compare(info, found.layer)
-        query, key, bias = found.head(head)
-        ours = softmaxed(products(query, key), found.scale, bias)
+            raise nothing_to_compare(info, inputs.layer)
+        query, key, bias = inputs.head(head)
+        ours = softmaxed(products(query, key), inputs.scale, bias)
         if ours.shape != theirs.shape or not abs(ours - theirs).max() <= allowed:
             raise UnsupportedError(
                 f"the weights of {info.name!r} are not the softmax of scaled queries and keys "

@@ -9,7 +9,9 @@ proves it by setting one head's weights to zero and looking for the columns that
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -33,11 +35,11 @@ from attnviz.engine.hook_points import (
     HookedCall,
     HookPoints,
     enclosing_block,
+    hooked,
 )
-from attnviz.engine.inside_attention import edited_call
 from attnviz.engine.linear_map import is_linear, linear_maps
 from attnviz.engine.passes import WatchedCall, encoder_modules, kind_of, watched
-from attnviz.engine.patching import SITES, What
+from attnviz.engine.patching import ATTENDED, SITES, What
 from attnviz.engine.replacing import LostTrackError
 from attnviz.errors import UnsupportedError
 from attnviz.models.attention_interface import uses_interface
@@ -51,33 +53,28 @@ def find_hook_points(probe: ForwardPass) -> HookPoints:
     probe: a short pass over one text, whose lengths differ and are above one.
     Raises UnsupportedError if they cannot be found, or heads do not lie side by side.
     """
-    found = _find_registered(probe) if uses_interface(probe.model) else None
-    return found or _find_projections(probe)
-
-
-def _find_registered(probe: ForwardPass) -> _Registered | None:
-    """Return the calls of a model that looks its attention up; None if some are not looked up."""
-    found: list[HookedCall] = []
+    calls: list[HookedCall] = []
 
     def answer(watch: WatchedCall) -> Attended:
         output, weights = watch.call.own()
         if output.ndim != 4:
             raise IncompleteError
-        found.append(HookedCall(watch.kind, watch.layer, watch.call.module, *output.shape[2:]))
+        calls.append(HookedCall(watch.kind, watch.layer, watch.call.module, *output.shape[2:]))
         return output, weights
 
-    try:
-        watched(probe, answer)
-    except IncompleteError:
-        return None
-    return _Registered(probe, found) if found else None
+    if uses_interface(probe.model):
+        with suppress(IncompleteError):  # some attention is not looked up
+            watched(probe, answer)
+            if calls:
+                return _Registered(probe, calls)
+    return _find_projections(probe)
 
 
 class _Points(HookPoints):
-    """The attention calls ``found`` by a short pass ``probe`` of a model, in their order."""
+    """The attention calls of a model, told by a short pass ``probe``, in their order."""
 
-    def __init__(self, probe: ForwardPass, found: Sequence[HookedCall]) -> None:
-        super().__init__(probe.module, found)
+    def __init__(self, probe: ForwardPass, calls: Sequence[HookedCall]) -> None:
+        super().__init__(probe.module, calls)
         self._model = probe.model
 
     def borrowed(self) -> AbstractContextManager[Any]:
@@ -160,17 +157,17 @@ def _find_projections(probe: ForwardPass) -> _Projections:
             probe.run()
     name = type(probe.model).__name__
     layers = getattr(probe.model.config, "num_hidden_layers", None)
-    if not run.found or run.pending:
+    if not run.calls or run.pending:
         raise UnsupportedError(
             f"{name} computes attention by itself and its output projections were not found: "
             f"its heads cannot be removed"
         )
-    if len(probe.kinds) == 1 and layers not in (None, len(run.found)):
+    if len(probe.kinds) == 1 and layers not in (None, len(run.calls)):
         raise UnsupportedError(
-            f"{name} has {layers} layers, attention was found in {len(run.found)}: "
+            f"{name} has {layers} layers, attention was found in {len(run.calls)}: "
             f"which layers these are cannot be told"
         )
-    return _Projections(probe, run.found, run.token_axis)
+    return _Projections(probe, run.calls, run.token_axis)
 
 
 class _Projections(_Points):
@@ -181,24 +178,24 @@ class _Projections(_Points):
 
     shows_inputs = False
 
-    def __init__(self, probe: ForwardPass, found: Sequence[HookedCall], token_axis: int) -> None:
-        super().__init__(probe, found)
+    def __init__(self, probe: ForwardPass, calls: Sequence[HookedCall], token_axis: int) -> None:
+        super().__init__(probe, calls)
         self._token_axis = token_axis
 
     @contextmanager
     def editing(self, counter: CallCounter, inside: frozenset[What]) -> Iterator[None]:
         name = type(self._model).__name__
-        unseen = sorted(what for what in inside if SITES[what].hook != "weights")
+        unseen = sorted(sort for sort in inside if SITES[sort].hook != "weights")
         if unseen:
             raise UnsupportedError(
                 f"{name} computes attention by itself: of its heads only output and pattern can be "
                 f"replaced, not the {' or the '.join(unseen)}"
             )
         mix = _Mix(counter, name) if inside else None
-        shapes = {id(point.module): (point.heads, point.dim) for point in self.found}
+        shapes = {point.module: (point.heads, point.dim) for point in self.calls}
 
         def enter(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
-            outputs = args[0].unflatten(-1, shapes[id(module)])
+            outputs = args[0].unflatten(-1, shapes[module])
             if self._token_axis == 0:
                 outputs = outputs.transpose(0, 1)
             if mix is None or not mix.has_taken(module):
@@ -209,7 +206,7 @@ class _Projections(_Points):
             return (outputs.flatten(-2), *args[1:])
 
         with ExitStack() as hooks:
-            for module in {id(point.module): point.module for point in self.found}.values():
+            for module in shapes:
                 hooks.callback(module.register_forward_pre_hook(enter).remove)
             if mix is not None:  # a fused kernel of its own would show no weights
                 hooks.enter_context(borrowed(self._model, "eager"))
@@ -245,11 +242,10 @@ class _ProjectionSearch(SoftmaxWatch):
 
     def __init__(self, probe: ForwardPass) -> None:
         super().__init__(1, probe.lengths)
-        self._probe = probe
-        self._encoder = encoder_modules(probe)
+        self._probe, self._encoder = probe, encoder_modules(probe)
         self._blocks = enclosing_block(probe.module)
         self._block: nn.Module | None = None
-        self.found: list[HookedCall] = []
+        self.calls: list[HookedCall] = []
         self.pending: Sequence[int] | None = None
         self.token_axis = 1
 
@@ -265,15 +261,16 @@ class _ProjectionSearch(SoftmaxWatch):
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Record the linear layers, and the blocks around them, of passes inside this context."""
-        blocks = {id(block): block for block in self._blocks.values()}
-        with ExitStack() as hooks:
-            for block in blocks.values():
-                hooks.callback(block.register_forward_pre_hook(self._enter_block).remove)
-            hooks.enter_context(linear_maps(self._probe.module, self._enter_linear))
-            yield
 
-    def _enter_block(self, block: nn.Module, args: tuple[Any, ...]) -> None:
-        self._block = block
+        def enter(block: nn.Module, args: tuple[Any, ...]) -> None:
+            self._block = block
+
+        blocks = dict.fromkeys(self._blocks.values())
+        with (
+            hooked(*(block.register_forward_pre_hook(enter) for block in blocks)),
+            linear_maps(self._probe.module, self._enter_linear),
+        ):
+            yield
 
     def _enter_linear(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         if self.pending is None or not args or not is_linear(module):
@@ -284,8 +281,8 @@ class _ProjectionSearch(SoftmaxWatch):
         kind = kind_of(self._probe, self._encoder, module, scores[-1])
         heads = prod(scores[:-2])
         dim = self._width(args[0], scores[-2], heads)
-        layer = sum(point.kind == kind for point in self.found)
-        self.found.append(HookedCall(kind, layer, module, heads, dim))
+        layer = sum(point.kind == kind for point in self.calls)
+        self.calls.append(HookedCall(kind, layer, module, heads, dim))
 
     def _width(self, merged: Tensor, tokens: int, heads: int) -> int:
         """Return a head's width, of heads side by side; or UnsupportedError."""
@@ -293,9 +290,8 @@ class _ProjectionSearch(SoftmaxWatch):
             raise _refused(self._probe, f"the projection's input is {tuple(merged.shape)}")
         self.token_axis = 1 if merged.shape[0] == 1 else 0
         empty = (merged.reshape(*merged.shape[:2], heads, -1) == 0).all(-1).flatten(0, 1).all(0)
-        if merged.shape[self.token_axis] != tokens or empty.tolist() != [False] * (heads - 1) + [
-            True
-        ]:
+        expected = [False] * (heads - 1) + [True]
+        if merged.shape[self.token_axis] != tokens or empty.tolist() != expected:
             raise _refused(self._probe, "its heads do not lie side by side")
         return int(merged.shape[-1] // heads)
 
@@ -305,3 +301,24 @@ def _refused(probe: ForwardPass, why: str) -> UnsupportedError:
         f"{type(probe.model).__name__} computes attention by itself, and its output projection "
         f"was not recognised ({why}): its heads cannot be removed"
     )
+
+
+def edited_call(call: AttentionCall, counter: CallCounter, inside: frozenset[What]) -> Attended:
+    """Return output and weights, or None, of a transformers call with edited tensors."""
+
+    def edit(sort: What, tensor: Tensor) -> Tensor:
+        """Return the tensor (batch, head, token, dim) after the intervention."""
+        return counter.edit_inside(sort, tensor.transpose(1, 2)).transpose(1, 2)
+
+    counter.take(call.module)
+    if not inside.isdisjoint(ATTENDED):
+        query, key, value = (
+            edited if call.split is None else call.split.part(edited)
+            for edited in [edit(sort, getattr(call, sort)) for sort in ATTENDED]
+        )
+        call = replace(call, inputs=(query, key, value))
+    if "pattern" in inside:
+        output, weights = call.mixing(partial(edit, "pattern"))
+    else:
+        output, weights = call.own()
+    return counter.edit(output), weights

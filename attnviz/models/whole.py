@@ -2,7 +2,7 @@
 
 Under pipeline parallelism a process has some of the layers, and under full sharding a piece of each
 weight. Each looks like a smaller model, whose heads have other numbers. Tensor parallelism, where a
-process has some of the heads, is no such case: ``engine.split_heads`` puts the heads together.
+process has some of the heads, is no such case: ``engine.attention_calls`` puts the heads together.
 """
 
 from __future__ import annotations

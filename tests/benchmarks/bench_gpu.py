@@ -33,7 +33,7 @@ from attnviz.engine.observer import notes_of_runs
 from attnviz.engine.patchable import patchable_transformers
 from attnviz.engine.patching import Pair, Patch, PatchOptions
 from attnviz.engine.scan.on_torch import torch_patching, torch_scan
-from attnviz.engine.sums_on_gpu import layer_maker
+from attnviz.engine.sums import layer_maker
 from attnviz.inspect.patterns.measure import LayerSums
 from attnviz.measures.rows import Conditions, TextFacts
 from attnviz.models.prepare import prepared

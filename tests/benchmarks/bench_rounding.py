@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import attnviz
-from attnviz.engine.probing import open_probing
+from attnviz.engine.capture import open_probing
 from attnviz.inspect.diff.compare import divergences, model_maps, pairs_by_index
 from attnviz.texts import built_in_texts
 

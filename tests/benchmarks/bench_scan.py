@@ -27,9 +27,8 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaForCausalLM
 import attnviz
 from attnviz.engine.backend import backend_of
 from attnviz.engine.effects import ScanOptions, Variant
-from attnviz.engine.gradient import gradient_importance
 from attnviz.engine.patchable import PatchableModel, patchable_transformers
-from attnviz.engine.scan.on_torch import torch_scan
+from attnviz.engine.scan.on_torch import gradient_importance, torch_scan
 from attnviz.models.bundled import Bundled
 from attnviz.models.stack_model import StackModel
 from attnviz.models.threads import ask_for, use_threads

@@ -10,12 +10,10 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForQuestionAnswering
 
-from attnviz.engine.attribution.integrated import integrated_gradients
-from attnviz.engine.attribution.on_torch import TorchAttributor
+from attnviz.engine.attribution.on_torch import TorchAttributor, integrated_gradients
 from attnviz.engine.attribution.parts import AskedLogit
 from attnviz.engine.effects import ScanOptions, Variant
-from attnviz.engine.labels import with_labels
-from attnviz.engine.patchable import patchable_transformers
+from attnviz.engine.patchable import patchable_transformers, with_labels
 from attnviz.engine.patching import Pair, Patch, PatchOptions, Site
 from attnviz.engine.scan.on_torch import torch_patching, torch_scan
 from attnviz.errors import UnsupportedError, UsageError

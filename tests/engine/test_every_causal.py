@@ -110,7 +110,7 @@ def patterns(opened, eager, monkeypatch):
 
 def ablate(opened, eager, monkeypatch):
     scan = open_scan(opened, [Input(TOKENS)])
-    points = scan._runner.model.hook_points.found
+    points = scan._runner.model.hook_points.calls
     chosen = sorted({0, len(points) // 2, len(points) - 1})
     variants = [Variant(((points[at].layer, points[at].heads - 1),)) for at in chosen]
     clean = loss_of(eager, IDS)

@@ -5,8 +5,8 @@ import pytest
 import torch
 from transformers import GPT2Model
 
-from attnviz.engine.gradient import gradient_importance
 from attnviz.engine.patchable import patchable_transformers
+from attnviz.engine.scan.on_torch import gradient_importance
 from attnviz.engine.scan.run import open_scan
 from attnviz.errors import UsageError
 from attnviz.models.bundled import Bundled

@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from attnviz.attention.module import MultiHeadAttention
-from attnviz.engine.inside_attention import OwnHookPoints
+from attnviz.engine.hook_points import OwnHookPoints
 
 
 class Stack(nn.Module):
@@ -28,7 +28,7 @@ class Log:
         self.patterns = {}
 
     def edit(self, number, point, outputs):
-        if point.what == "pattern":
+        if point.sort == "pattern":
             self.patterns[point.layer] = outputs.transpose(1, 2)
         return outputs
 

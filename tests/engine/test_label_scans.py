@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from attnviz.engine.effects import ScanOptions, Variant
-from attnviz.engine.labels import with_labels
-from attnviz.engine.patchable import patchable_transformers
+from attnviz.engine.patchable import patchable_transformers, with_labels
 from attnviz.engine.patching import Pair, Patch, PatchOptions
 from attnviz.engine.scan.on_torch import torch_patching, torch_scan
 from attnviz.records import Input

@@ -13,8 +13,7 @@ from transformers import (
 
 from attnviz.engine.attribution.on_torch import TorchAttributor
 from attnviz.engine.attribution.parts import AskedLogit
-from attnviz.engine.labels import POOLED, SEVERAL, with_labels
-from attnviz.engine.patchable import patchable_transformers
+from attnviz.engine.patchable import POOLED, SEVERAL, patchable_transformers, with_labels
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.records import Input
 

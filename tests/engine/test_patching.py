@@ -64,7 +64,7 @@ def looped(model, name, kind, patching, direction, patches):
     """The same patches one at a time; those of a pattern through the output that it makes."""
     clean, corrupt = prompts(name)
     base, source = (corrupt, clean) if direction == "denoise" else (clean, corrupt)
-    sites = {(site.what, site.layer) for patch in patches for site in patch.sites}
+    sites = {(site.sort, site.layer) for patch in patches for site in patch.sites}
     counts = {what: patching.heads(what) for what, _ in sites}
 
     def place(what, layer):
@@ -88,12 +88,12 @@ def looped(model, name, kind, patching, direction, patches):
 
     def put(site):
         head, layer = site.head or 0, site.layer
-        if site.what == "pattern":
+        if site.sort == "pattern":
             value = mixed[layer] * gates(model, name, base, layer, patching.queries[layer])
             return Put(place("output", layer), head, site.tokens, value[:, head])
-        at = places[site.what, layer]
+        at = places[site.sort, layer]
         value = held[at]
-        if site.what == "output":
+        if site.sort == "output":
             of_base, of_source = (
                 gates(model, name, inputs, layer, patching.queries[layer])
                 for inputs in (base, source)
@@ -135,7 +135,7 @@ def check(name, kind, whats, direction="denoise", patches=()):
     plain = piece.corrupt if direction == "denoise" else piece.clean
     moved = np.abs(found["logit_diff"] - plain["logit_diff"])
     for what in whats:
-        assert max(moved[at] for at, one in enumerate(sites) if one.sites[0].what == what) > 1e-4
+        assert max(moved[at] for at, one in enumerate(sites) if one.sites[0].sort == what) > 1e-4
     assert state_of(model) == before
 
 
@@ -265,9 +265,9 @@ def test_the_slope_is_that_of_a_small_step(what):
 
 def _held_by_both(model, patching, site, both):
     """Where a site lies, and what two runs hold there (token, dim)."""
-    heads, head = patching.heads(site.what)[site.layer], site.head or 0
-    if site.what != "pattern":
-        place = place_of("gpt2", "self", site.what, site.layer, heads)
+    heads, head = patching.heads(site.sort)[site.layer], site.head or 0
+    if site.sort != "pattern":
+        place = place_of("gpt2", "self", site.sort, site.layer, heads)
         held = [run(model, "gpt2", inputs, keep=[place])[1][place][:, head] for inputs in both]
         return place, held
     # A pattern acts through the output that it makes of the values of the run that is patched.

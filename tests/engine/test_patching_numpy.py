@@ -46,10 +46,10 @@ def held_by(model, ids, sites):
     shape = model.numpy.stack.shape
     places = {}
     for site in sites:
-        if site.what != "pattern":
-            heads = {"key": shape.kv_heads, "value": shape.kv_heads}.get(site.what, shape.heads)
-            places[site.what, site.layer] = place_of(
-                model.loop, "self", site.what, site.layer, heads
+        if site.sort != "pattern":
+            heads = {"key": shape.kv_heads, "value": shape.kv_heads}.get(site.sort, shape.heads)
+            places[site.sort, site.layer] = place_of(
+                model.loop, "self", site.sort, site.layer, heads
             )
     kept = run(model.wide, model.loop, inputs_of(ids), keep=list(places.values()))[1]
     return {key: (place, kept[place]) for key, place in places.items()}
@@ -67,7 +67,7 @@ def looped(model, base, source, clean, patches, position, places=None):
     held = held_by(model, source, sites)
     before = run(model.wide, model.loop, inputs_of(clean))[0][position if places is None else -1]
     crossed = {}
-    patterns = {site.layer for site in sites if site.what == "pattern"}
+    patterns = {site.layer for site in sites if site.sort == "pattern"}
     if patterns:
         seen = maps(model, source)
         values = held_by(model, base, {Site("value", layer, 0) for layer in patterns})
@@ -78,10 +78,10 @@ def looped(model, base, source, clean, patches, position, places=None):
 
     def put(site):
         head, layer, tokens = site.head or 0, site.layer, site.tokens
-        if site.what == "pattern":
+        if site.sort == "pattern":
             place = place_of(model.loop, "self", "output", layer, shape.heads)
             return Put(place, head, tokens, crossed[layer][:, head])
-        place, value = held[site.what, layer]
+        place, value = held[site.sort, layer]
         value = value[:, head]
         if places is not None:
             value = value[list(places)]
@@ -123,7 +123,7 @@ def test_sites_of_every_sort_equal_the_loop(name, tmp_path):
     patches = patches_of(model, found[0])
     if not has_values(model):
         patches = [
-            patch for patch in patches if all(site.what != "pattern" for site in patch.sites)
+            patch for patch in patches if all(site.sort != "pattern" for site in patch.sites)
         ]
     position = clean.index(MASK) if model.masked else len(base) - 1
     expected = looped(model, base, source, clean, patches, position)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from attnviz.engine.probing import Probing
+from attnviz.engine.capture import Probing
 from attnviz.errors import UsageError
 from attnviz.models.prepare import prepared
 

@@ -6,7 +6,6 @@ The pass is a ``ResidualPass``, whose leaves are what the parts wrote.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,10 +17,9 @@ from attnviz.engine.attribution.parts import Part, PartKind
 from attnviz.engine.attribution.residual_pass import Jacobian, Leaf, ResidualPass, head_alone
 from attnviz.engine.device_sizes import widest
 from attnviz.engine.hook_points import HookedCall, hooked
-from attnviz.engine.labels import POOLED, SEVERAL, of_labels
 from attnviz.engine.likely import AnswerSpan
 from attnviz.engine.linear_map import packed_layers
-from attnviz.engine.patchable import PatchableModel, Untouched, run_pass
+from attnviz.engine.patchable import POOLED, SEVERAL, PatchableModel, Untouched, run_pass
 from attnviz.engine.patching import PathRead
 from attnviz.engine.replacing import LostTrackError
 from attnviz.errors import UnsupportedError, UsageError
@@ -34,7 +32,7 @@ _ROUNDING, _EPSILONS = 1e-4, 8
 class Predicted(NamedTuple):
     """A prediction of the unobserved model; ``own``: its logits (vocab,); see ``Attribution``."""
 
-    place: int
+    position: int
     own: Tensor
     answer: int
     foil: int | None
@@ -50,7 +48,7 @@ def tolerance_of(run: FollowedRun, own: Tensor) -> float:
 
 def calls_of(model: PatchableModel, heads: Collection[HeadKey]) -> dict[HeadKey, int]:
     """Return each head's attention call by index; UsageError for one without a way to a logit."""
-    points = model.hook_points.found
+    points = model.hook_points.calls
     numbers = {(point.kind, point.layer): at for at, point in enumerate(points)}
     for kind, layer, head in heads:
         at = numbers.get((kind, layer))
@@ -64,15 +62,15 @@ class FollowedRun:
     """A finished pass with tracked tensors, from which logits are split into contributions.
 
     leaves: what parts put out. logits: (row, vocab), before a softcap, whose input for ``row`` is
-    ``squeezed``. place: the token that predicts. mixing: weights and values by attention call, for
-    that row or all. neurons: the index of the leaf of a feed-forward block, or None.
+    ``squeezed``. position: of the token that predicts. mixing: weights and values by attention
+    call, for that row or all. neurons: the index of the leaf of a feed-forward block, or None.
     """
 
     model: PatchableModel
     leaves: Sequence[Leaf]
     logits: Tensor
     row: int
-    place: int
+    position: int
     squeezed: Tensor | None
     mixing: Mapping[int, Mixing]
     notes: tuple[str, ...] = ()
@@ -81,18 +79,15 @@ class FollowedRun:
     def slopes(self, target: Tensor, *, again: bool = False) -> Sequence[Tensor | None]:
         """Return derivatives by each leaf, or None; UnsupportedError if a head has no influence."""
         values = [leaf.value for leaf in self.leaves]
-        found: Sequence[Tensor | None] = ()
+        slopes: Sequence[Tensor | None] = [None] * len(values)
         if target.requires_grad:
-            found = torch.autograd.grad(target, values, allow_unused=True, retain_graph=again)
-        reached = [
-            leaf.kind
-            for leaf, slope in zip(self.leaves, found, strict=bool(found))
-            if slope is not None
-        ]
+            slopes = torch.autograd.grad(target, values, allow_unused=True, retain_graph=again)
+        pairs = zip(self.leaves, slopes, strict=True)
+        reached = [leaf.kind for leaf, slope in pairs if slope is not None]
         heads = sum(leaf.kind == "head" for leaf in self.leaves)
         if not heads or reached.count("head") < heads or "embedding" not in reached:
             raise lost(self.model)
-        return found
+        return slopes
 
     @property
     def cap(self) -> Tensor | None:
@@ -131,7 +126,7 @@ def lost(model: PatchableModel) -> UnsupportedError:
 def follow(
     model: PatchableModel,
     given: Input,
-    place: int,
+    position: int,
     whole: frozenset[int] = frozenset(),
     *,
     everywhere: bool = False,
@@ -139,26 +134,26 @@ def follow(
 ) -> FollowedRun:
     """Run the model over a text inside ``borrowed``; return the pass with its tracked tensors.
 
-    place: the token whose logits are tracked, or all ``everywhere``. whole: the calls whose weights
-    are kept for all queries. inside: a module and one of its calls, whose input is a part of its
-    own.
+    position: the token whose logits are tracked, or all ``everywhere``. whole: the calls whose
+    weights are kept for all queries. inside: a module and one of its calls, whose input is a part
+    of its own.
     """
     watch = MixingWatch(given)
-    keep = _Keep(watch, given, place, whole)
+    keep = _Keep(watch, given, position, whole)
     flow = ResidualPass(model, keep, inside=inside)
     try:
         with watch, flow.following():
-            logits = logits_of(model, given, None if whole or everywhere else place)
+            logits = batch_logits(model, given, None if whole or everywhere else position)[0]
     except LostTrackError as error:
         raise lost(model) from error
-    row = place if len(logits) > 1 else 0
+    row = position if len(logits) > 1 else 0
     squeezed = None if flow.squeezed is None else flow.squeezed.flatten(0, -2)[row]
     return FollowedRun(
         model=model,
         leaves=flow.leaves,
         logits=logits,
         row=row,
-        place=place,
+        position=position,
         squeezed=squeezed,
         mixing=keep.mixing,
         notes=(
@@ -169,36 +164,36 @@ def follow(
     )
 
 
-def logits_of(model: PatchableModel, given: Input, place: int | None) -> Tensor:
-    """Return the logits (token, vocab) of one text, of the token ``place`` alone if it is given."""
-    return batch_logits(model, given, place)[0]
-
-
-def batch_logits(model: PatchableModel, given: Input, place: int | None, *more: Input) -> Tensor:
-    """Return logits (text, token, vocab) of texts of one length, at one place or everywhere."""
+def batch_logits(model: PatchableModel, given: Input, position: int | None, *more: Input) -> Tensor:
+    """Return logits (text, token, vocab) of texts of one length, at one position or everywhere."""
 
     def shorten(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        rows = slice(None) if place is None else slice(place, place + 1)
+        rows = slice(None) if position is None else slice(position, position + 1)
         return (args[0][:, rows], *args[1:])
 
-    with ExitStack() as hooks:
-        if model.head is not None and not model.labels:
-            hooks.enter_context(hooked(model.head.register_forward_pre_hook(shorten)))
+    heads = [model.head] if model.head is not None and not model.labels else []
+    with hooked(*(head.register_forward_pre_hook(shorten) for head in heads)):
         logits = model.run(given, *more)
     if logits is None:
         raise UsageError("this model returns no logits: there is nothing to decompose")
-    return of_labels(logits, place) if model.labels else logits
+    if model.labels and logits.ndim == 2:  # of the text
+        return logits[:, None]
+    if model.labels and position is not None:
+        return logits[:, position : position + 1]
+    return logits
 
 
 class _Keep:
     """Records weights and values of each call, for one query, or for all in ``whole`` calls."""
 
-    def __init__(self, watch: MixingWatch, given: Input, place: int, whole: frozenset[int]) -> None:
-        self._watch, self._given, self._place, self._whole = watch, given, place, whole
+    def __init__(
+        self, watch: MixingWatch, given: Input, position: int, whole: frozenset[int]
+    ) -> None:
+        self._watch, self._given, self._position, self._whole = watch, given, position, whole
         self.mixing: dict[int, Mixing] = {}
 
     def edit(self, number: int, point: HookedCall, outputs: Tensor) -> Tensor:
-        rows = slice(None) if number in self._whole else slice(self._place, self._place + 1)
+        rows = slice(None) if number in self._whole else slice(self._position, self._position + 1)
         mixing = self._watch.take(point, rows)
         if mixing is not None and mixing.values.shape[1] == len(self._given.keys(point.kind)):
             self.mixing[number] = mixing
@@ -212,28 +207,26 @@ def difference(logits: Tensor, answer: int, foil: int | None) -> Tensor:
 
 def parts_of(run: FollowedRun, slopes: Sequence[Tensor | None]) -> tuple[Part, ...]:
     """Return ``Attribution.parts``. slopes: of the logit by leaf; None without influence."""
-    points = run.model.hook_points.found
-    of_heads: list[tuple[int | None, Kind]] = []
-    written: list[Tensor] = []
+    points = run.model.hook_points.calls
+    of_heads, written = list[tuple[int | None, Kind]](), list[Tensor]()
     others: dict[tuple[int | None, str], Tensor] = {}
     for leaf, slope in zip(run.leaves, slopes, strict=True):
         if slope is None:
             continue
         terms = widest(slope) * widest(leaf.value.detach())
         if leaf.point is None:
-            place = leaf.layer, leaf.kind
-            others[place] = others.get(place, 0.0) + terms.sum()
+            key = leaf.layer, leaf.kind
+            others[key] = others.get(key, 0.0) + terms.sum()
         else:
             of_heads.append((leaf.layer, points[leaf.point].kind))
             written.append(terms.sum((0, 1, 3)))
     sums = wide_arrays([*written, *others.values()])
-    rest = {
-        place: float(total[0]) for place, total in zip(others, sums[len(written) :], strict=True)
-    }
+    totals = sums[len(written) :]
+    rest = {key: float(total[0]) for key, total in zip(others, totals, strict=True)}
     heads: dict[int | None, list[Part]] = {}
-    for (at, kind), totals in zip(of_heads, sums, strict=False):
+    for (at, kind), of_call in zip(of_heads, sums, strict=False):
         heads.setdefault(at, []).extend(
-            Part("head", one, at, head, kind) for head, one in enumerate(totals.tolist())
+            Part("head", total, at, head, kind) for head, total in enumerate(of_call.tolist())
         )
     layers = sorted({layer for layer in (*heads, *(at for at, _ in others)) if layer is not None})
     parts = [Part("embedding", rest[None, "embedding"])]
@@ -250,14 +243,48 @@ def parts_of(run: FollowedRun, slopes: Sequence[Tensor | None]) -> tuple[Part, .
 def torch_path_reads(
     model: PatchableModel, clean: Input, corrupt: Input, senders: Sequence[HeadKey]
 ) -> list[PathRead]:
-    """Return how queries, keys and values differ in two texts, by layer, in all and by sender."""
+    """Return how queries, keys and values differ in two texts, by layer, in all and by sender.
+
+    The corrupt run's queries, keys and values are J z; J Δz is how they differ.
+    """
     calls = calls_of(model, senders)
     with model.hook_points.borrowed():
-        pair = _CleanAndCorrupt(model, _follow(model, clean), _follow(model, corrupt))
-    return pair.reads(calls)
+        of_clean, of_corrupt = _read_pass(model, clean), _read_pass(model, corrupt)
+    leaves = of_corrupt.leaves
+    if list(map(_shape_of, of_clean.leaves)) != list(map(_shape_of, leaves)):
+        raise lost(model)  # the two runs have different parts
+    pairs = zip(of_clean.leaves, leaves, strict=True)
+    change = [(own.value - other.value).detach() for own, other in pairs]
+    read = {key: vectors for key, vectors in of_corrupt.read.items() if vectors.requires_grad}
+    jacobian = Jacobian(list(read.values()), [leaf.value for leaf in leaves])
+    whole = jacobian.moved(dict(enumerate(change)))
+    of_call = {leaf.point: at for at, leaf in reversed([*enumerate(leaves)])}
+    alone = {}  # how all inputs change if only this head's output does
+    for sender, call in calls.items():
+        at = of_call[call]
+        alone[sender] = jacobian.moved({at: head_alone(change[at], sender[2])})
+    reads = []
+    for at, ((number, sort), vectors) in enumerate(read.items()):
+        moved = whole[at]
+        if moved is None:
+            continue
+        point, own = model.hook_points.calls[number], wide_array(of_clean.read[number, sort][0])
+        changes = {sender: of_all[at] for sender, of_all in alone.items()}
+        reads.append(
+            PathRead(
+                kind=point.kind,
+                layer=point.layer,
+                sort=sort,
+                clean=own,
+                difference=own - wide_array(vectors[0]),
+                whole=wide_array(moved[0]),
+                alone={key: wide_array(by[0]) for key, by in changes.items() if by is not None},
+            )
+        )
+    return reads
 
 
-def _follow(model: PatchableModel, given: Input) -> ResidualPass:
+def _read_pass(model: PatchableModel, given: Input) -> ResidualPass:
     flow = ResidualPass(model, Untouched(), reading=True)
     try:
         with flow.following():
@@ -267,55 +294,5 @@ def _follow(model: PatchableModel, given: Input) -> ResidualPass:
     return flow
 
 
-class _CleanAndCorrupt:
-    """Tracked passes over both texts; the corrupt one's queries, keys and values are J z."""
-
-    def __init__(self, model: PatchableModel, clean: ResidualPass, corrupt: ResidualPass) -> None:
-        self._model, self._clean = model, clean
-        self._leaves = corrupt.leaves
-        if list(map(_kind_of, clean.leaves)) != list(map(_kind_of, corrupt.leaves)):
-            raise lost(model)  # the two runs have different parts
-        self._change = [
-            (one.value - other.value).detach()
-            for one, other in zip(clean.leaves, corrupt.leaves, strict=True)
-        ]
-        self._read = {place: q for place, q in corrupt.read.items() if q.requires_grad}
-        leaves = [leaf.value for leaf in self._leaves]
-        self._jacobian = Jacobian(list(self._read.values()), leaves)
-
-    def reads(self, calls: Mapping[HeadKey, int]) -> list[PathRead]:
-        """Return every layer's queries, keys and values, and how heads in ``calls`` change them."""
-        whole = self._jacobian.moved(dict(enumerate(self._change)))
-        places = {leaf.point: at for at, leaf in reversed([*enumerate(self._leaves)])}
-        alone = {}  # how all inputs change if only this head's output does
-        for sender, call in calls.items():
-            at = places[call]
-            alone[sender] = self._jacobian.moved({at: head_alone(self._change[at], sender[2])})
-        found = []
-        for at, ((number, what), corrupt) in enumerate(self._read.items()):
-            moved = whole[at]
-            if moved is None:
-                continue
-            point = self._model.hook_points.found[number]
-            clean = wide_array(self._clean.read[number, what][0])
-            parts = {
-                sender: wide_array(changed[0])
-                for sender, part in alone.items()
-                if (changed := part[at]) is not None
-            }
-            found.append(
-                PathRead(
-                    kind=point.kind,
-                    layer=point.layer,
-                    what=what,
-                    clean=clean,
-                    difference=clean - wide_array(corrupt[0]),
-                    whole=wide_array(moved[0]),
-                    alone=parts,
-                )
-            )
-        return found
-
-
-def _kind_of(leaf: Leaf) -> tuple[object, ...]:
+def _shape_of(leaf: Leaf) -> tuple[object, ...]:
     return leaf.kind, leaf.layer, leaf.point, leaf.value.shape

@@ -4,13 +4,13 @@ One pass records the residual stream before the first block and after each. In a
 last block hands all of them on, as the rows of a batch, so that whatever the model does after its
 blocks is done to each: no final norm is known here. The last row must be the model's own logits.
 
-Over texts of one token what a head writes is its OV circuit; see ``one_token``.
+Over texts of one token what a head writes is its OV circuit; see ``circuits``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -19,22 +19,19 @@ from torch import Tensor, nn
 
 from attnviz.attention.functional import Array
 from attnviz.engine.attribution.followed_run import (
-    FollowedRun,
     Predicted,
     batch_logits,
     follow,
     lost,
     tolerance_of,
 )
-from attnviz.engine.attribution.lens import LensReading, block_readings, head_readings
-from attnviz.engine.attribution.parts import AskedLogit
+from attnviz.engine.attribution.parts import AskedLogit, LensReading, block_readings, head_readings
 from attnviz.engine.attribution.residual_pass import Jacobian, Leaf, ResidualPass, heads_alone
 from attnviz.engine.device_sizes import sizes, widest
 from attnviz.engine.hook_points import first_of, hooked, with_first
 from attnviz.engine.likely import ALONE, answer_places
-from attnviz.engine.linear_map import matrix_of
+from attnviz.engine.linear_map import Halves, matrix_of, sums_halves
 from attnviz.engine.patchable import PatchableModel, Untouched, blocks_of, probe_of
-from attnviz.engine.scan.half_products import Halves, sums_halves
 from attnviz.engine.scan.plan import MISFITS, is_causal
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.model import Model
@@ -44,10 +41,12 @@ _Edit = Callable[[int, Tensor], Tensor | None]
 """Receives the index of a block call and its output, and returns another one, or None."""
 
 
-def torch_lens(model: PatchableModel, given: Input, asked: AskedLogit, place: int) -> LensReading:
+def torch_lens(
+    model: PatchableModel, given: Input, asked: AskedLogit, position: int
+) -> LensReading:
     """Return the predictions after each block, and what each head adds to them, at one token.
 
-    place: the index of the token. Raises UsageError for an answer that does not exist,
+    position: the index of the token. Raises UsageError for an answer that does not exist,
     UnsupportedError if the model does more between its blocks than add to one residual stream, or
     if what its heads write cannot be traced to the logits.
     """
@@ -56,24 +55,24 @@ def torch_lens(model: PatchableModel, given: Input, asked: AskedLogit, place: in
         likeliest = own.argsort(descending=True, stable=True)
         return asked.words(int(likeliest[0]), len(own))[0]
 
-    return _reading(model, given, _Choice(place), answer_in)
+    return _reading(model, given, _Choice(position), answer_in)
 
 
 class _Choice(NamedTuple):
     """What a prediction chooses among: the words at one token, or the tokens of the context.
 
-    place: the token whose logits are read, or that is followed. tokens: the indices of those of the
-        context; None for words. end: the label whose logits these tokens have.
+    position: the token whose logits are read, or that is followed. tokens: the indices of those of
+        the context; None for words. end: the label whose logits these tokens have.
     """
 
-    place: int
+    position: int
     tokens: Sequence[int] | None = None
     end: int = 0
 
     @property
     def row(self) -> int | None:
         """Return the index of the only token whose logits are needed; None for all tokens."""
-        return self.place if self.tokens is None else None
+        return self.position if self.tokens is None else None
 
     def among(self, logits: Tensor) -> Tensor:
         """Return from logits (..., token, vocab) those of the possible answers, (..., choice)."""
@@ -83,22 +82,22 @@ class _Choice(NamedTuple):
 def lens_of_answer(model: PatchableModel, given: Input, predicted: Predicted) -> LensReading:
     """Return what is read of one end of an answer, with tokens of the context as words."""
     tokens = answer_places(given.text)
-    choice = _Choice(predicted.place, tokens, predicted.answer)
-    found = _reading(model, given, choice, lambda own: tokens.index(predicted.place))
+    choice = _Choice(predicted.position, tokens, predicted.answer)
+    reading = _reading(model, given, choice, lambda own: tokens.index(predicted.position))
 
     def named(words: tuple[tuple[int, float], ...]) -> tuple[tuple[int, float], ...]:
         return tuple((tokens[at], value) for at, value in words)
 
     return replace(
-        found,
-        answer=predicted.place,
+        reading,
+        answer=predicted.position,
         end=predicted.answer,
-        blocks=tuple(each._replace(top=named(each.top)) for each in found.blocks),
+        blocks=tuple(block._replace(top=named(block.top)) for block in reading.blocks),
         heads=tuple(
-            each._replace(raises=named(each.raises), lowers=named(each.lowers))
-            for each in found.heads
+            head._replace(raises=named(head.raises), lowers=named(head.lowers))
+            for head in reading.heads
         ),
-        notes=(*([] if given.text.joined else [ALONE]), *found.notes),
+        notes=(*([] if given.text.joined else [ALONE]), *reading.notes),
     )
 
 
@@ -110,7 +109,7 @@ def _reading(
         with torch.no_grad():
             logits, own = _without_later_blocks(model, given, choice)
         answer = answer_in(own)
-        run = follow(model, given, choice.place, everywhere=choice.tokens is not None)
+        run = follow(model, given, choice.position, everywhere=choice.tokens is not None)
     tolerance = tolerance_of(run, own)
     if not float((logits[-1] - own).abs().max()) <= tolerance:
         raise _apart(model)
@@ -118,16 +117,20 @@ def _reading(
     if not towards.requires_grad or all(leaf.point is None for leaf in run.leaves):
         raise lost(model)
     jacobian = Jacobian([towards], [leaf.value for leaf in run.leaves])
+    (whole,) = jacobian.moved({at: leaf.value.detach() for at, leaf in enumerate(run.leaves)})
+    assert whole is not None
+    total, cap = widest(whole), run.cap
+    total = total if cap is None else cap * (total / cap).tanh()
     added = (
         (keys, moved if sizes(moved.device.type).waits else moved.double().numpy())
         for keys, moved in _written(model, run.leaves, jacobian)
     )
     return LensReading(
-        position=choice.place,
+        position=choice.position,
         answer=answer,
         blocks=block_readings(logits.cpu().numpy(), answer),
         heads=head_readings(added, answer),
-        apart=float((_total(run, jacobian) - own).abs().max()),
+        apart=float((total - own).abs().max()),
         tolerance=tolerance,
         softcap=run.squeezed is not None,
         notes=run.notes,
@@ -141,17 +144,15 @@ def _without_later_blocks(
     model: PatchableModel, given: Input, choice: _Choice
 ) -> tuple[Tensor, Tensor]:
     """Return logits (blocks + 1, choice) without later blocks, and the model's own."""
-    entered: list[Tensor] = []
-    left: list[Tensor] = []
+    entered, left = list[Tensor](), list[Tensor]()
 
     def keep(number: int, output: Tensor) -> None:
         left.append(output)
 
     own = widest(_run(model, given, choice, keep, entered.append)[0])
-    if not left:
+    if len(entered) != len(left) or not left or left[0].ndim != 3:
         raise _apart(model)
-    same = (torch.equal(one, other) for one, other in zip(left, entered[1:], strict=False))
-    if len(entered) != len(left) or left[0].ndim != 3 or not all(same):
+    if not all(map(torch.equal, left, entered[1:])):
         raise _apart(model)
     stream = torch.cat([entered[0], *left])  # (blocks + 1, token, width)
 
@@ -160,8 +161,8 @@ def _without_later_blocks(
         return widest(_run(model, given, choice, lambda at, output: rows if at == last else None))
 
     with suppress(*MISFITS):
-        if len(found := read(stream)) == len(stream):
-            return found, own
+        if len(logits := read(stream)) == len(stream):
+            return logits, own
     # The model runs batches of the size that it was given.
     return torch.cat([read(row[None]) for row in stream]), own
 
@@ -189,10 +190,11 @@ def _run(
         calls += 1
         return None if other is None else with_first(output, other)
 
-    with ExitStack() as hooks:
-        for block in blocks_of(model):
-            hooks.enter_context(hooked(block.register_forward_pre_hook(before, with_kwargs=True)))
-            hooks.enter_context(hooked(block.register_forward_hook(after)))
+    blocks = blocks_of(model)
+    with (
+        hooked(*(block.register_forward_pre_hook(before, with_kwargs=True) for block in blocks)),
+        hooked(*(block.register_forward_hook(after) for block in blocks)),
+    ):
         return choice.among(batch_logits(model, given, choice.row))
 
 
@@ -219,7 +221,7 @@ def _written(
             continue
         if not jacobian.leads(at):
             raise lost(model)
-        point, value = model.hook_points.found[leaf.point], leaf.value.detach()
+        point, value = model.hook_points.calls[leaf.point], leaf.value.detach()
         keys: list[HeadKey] = [(point.kind, point.layer, head) for head in range(point.heads)]
         keys = [key for key in keys if wanted is None or key in wanted]
         at_once, many = sizes(value.device.type), 1  # a processor leaves out the other heads' zeros
@@ -231,14 +233,6 @@ def _written(
             yield some, jacobian.moved_each(at, heads_alone(value, [head for _, _, head in some]))
 
 
-def _total(run: FollowedRun, jacobian: Jacobian) -> Tensor:
-    """Return the sum of all parts towards every logit (vocab,), behind the softcap if any."""
-    (total,) = jacobian.moved({at: leaf.value.detach() for at, leaf in enumerate(run.leaves)})
-    assert total is not None
-    cap = run.cap
-    return widest(total) if cap is None else cap * (widest(total) / cap).tanh()
-
-
 # Over one token ---------------------------------------------------------------------------------
 
 
@@ -247,7 +241,7 @@ def torch_one_token_logits(
 ) -> Iterator[tuple[HeadKey, Sequence[int], Array]]:
     """Yield for each head, and some tokens at a time, what it adds to the logits over each token.
 
-    Each item is (head, token ids, (token, vocab)); see ``one_token``. named: the model, for its
+    Each item is (head, token ids, (token, vocab)); see ``circuits``. named: the model, for its
     name in errors. Raises UsageError if the model does not predict the next token.
     """
     with torch.no_grad(), model.hook_points.borrowed():
@@ -269,10 +263,10 @@ def torch_one_token_logits(
                     matrix = matrix if in_halves else matrix.float()
                 for key, rows in zip(keys, written, strict=True):
                     if matrix.dtype.itemsize == 2:
-                        found = Halves(rows.float(), matrix.dtype).times(matrix.T)
+                        added = Halves(rows.float(), matrix.dtype).times(matrix.T)
                     else:
-                        found = rows.float() @ matrix
-                    yield key, batch, found if found.is_cuda else found.cpu().numpy()
+                        added = rows.float() @ matrix
+                    yield key, batch, added if added.is_cuda else added.cpu().numpy()
 
 
 def _written_alone(

@@ -14,19 +14,17 @@ from numpy.typing import NDArray
 
 from attnviz.attention.functional import Activation, Floats, project
 from attnviz.attention.numpy_stack import NumpyStack, held_norm, neurons_of
-from attnviz.engine.attribution.lens import (
-    LensReading,
-    NeuronReading,
-    block_readings,
-    head_readings,
-)
 from attnviz.engine.attribution.parts import (
     ONE_TOKEN_BATCH,
     AskedLogit,
     Attribution,
     Attributor,
+    LensReading,
+    NeuronReading,
     Part,
-    place_of,
+    block_readings,
+    head_readings,
+    index_of,
 )
 from attnviz.errors import UsageError
 from attnviz.models.stack_model import StackModel
@@ -62,7 +60,7 @@ class NumpyAttributor(Attributor):
 
     def taken_apart(self, given: Input, asked: AskedLogit) -> Attribution:
         stack, ids = self.model.stack, given.ids
-        place = place_of(asked.position, len(ids), len(ids) - 1)
+        position = index_of(asked.position, len(ids), len(ids) - 1)
         whole = {layer for _, layer, _ in asked.maps}
         unknown = [
             (kind, layer, head)
@@ -75,29 +73,29 @@ class NumpyAttributor(Attributor):
             raise UsageError(f"the model has no head {unknown[0]}")
         weights: dict[int, Floats] = {}
 
-        def keep(layer: int, found: Floats) -> Floats:
+        def keep(layer: int, seen: Floats) -> Floats:
             if layer in whole:
-                weights[layer] = found
-            return found[:, place]
+                weights[layer] = seen
+            return seen[:, position]
 
         with np.errstate(over="ignore", invalid="ignore"):
             trace = stack.traced(ids, keep)
-            logits = stack.unembed(trace.residual[place]).astype(np.float64)
+            logits = stack.unembed(trace.residual[position]).astype(np.float64)
             powers = np.exp(logits - logits.max())
             order = np.argsort(-logits, kind="stable")[:_TOP].tolist()
             top = tuple((number, float(powers[number] / powers.sum())) for number in order)
             answer, foil = asked.words(order[0], len(logits))
             directions, after = stack.direction(trace.residual, answer, foil)
-        direction = directions[place].astype(np.float64)
+        direction = directions[position].astype(np.float64)
         rows: dict[HeadKey, Floats] = {}
-        parts = [Part("embedding", float(trace.embedded[place] @ direction))]
+        parts = [Part("embedding", float(trace.embedded[position] @ direction))]
         for layer, traced in enumerate(trace.layers):
             read = np.einsum("ohd,o->hd", traced.output, direction)
             moved = np.einsum("hkd,hd->hk", traced.values, read)  # at a weight of 1
             for head, row in enumerate(traced.weights * moved):
                 rows["self", layer, head] = row
                 parts.append(Part("head", float(row.sum()), layer, head, "self"))
-            parts.append(Part("mlp", float(traced.fed[place] @ direction), layer))
+            parts.append(Part("mlp", float(traced.fed[position] @ direction), layer))
             if traced.bias is not None:
                 parts.append(Part("bias", float(traced.bias @ direction), layer))
         parts += [] if after is None else [Part("bias", after)]
@@ -107,7 +105,7 @@ class NumpyAttributor(Attributor):
             written = directions @ traced.output[:, head] @ traced.values[head].T  # (query, key)
             drawn[kind, layer, head] = weights[layer][head] * written
         return Attribution(
-            position=place,
+            position=position,
             answer=answer,
             foil=foil,
             top=top,
@@ -120,24 +118,22 @@ class NumpyAttributor(Attributor):
 
     def lens(self, given: Input, asked: AskedLogit) -> LensReading:
         stack, ids = self.model.stack, given.ids
-        place = place_of(asked.position, len(ids), len(ids) - 1)
+        position = index_of(asked.position, len(ids), len(ids) - 1)
         with np.errstate(over="ignore", invalid="ignore"):
-            trace = stack.traced(ids, lambda layer, weights: weights[:, place])
-            stream = [trace.embedded[place]]
-            heads: list[HeadKey] = []
-            written = []
-            rest = trace.embedded[place]  # all that no head has written
+            trace = stack.traced(ids, lambda layer, weights: weights[:, position])
+            stream, heads, written = [trace.embedded[position]], list[HeadKey](), []
+            rest = trace.embedded[position]  # all that no head has written
             for layer, traced in enumerate(trace.layers):
                 mixed = np.einsum("hk,hkd->hd", traced.weights, traced.values)
                 parts = np.einsum("hd,ohd->ho", mixed, traced.output)  # (head, width)
                 written += list(parts)
                 heads += [("self", layer, head) for head in range(len(parts))]
-                other = traced.fed[place]
+                other = traced.fed[position]
                 if traced.bias is not None:
                     other = other + traced.bias
                 rest = rest + other
                 stream.append(stream[-1] + parts.sum(0) + other)
-            stream[-1] = trace.residual[place]
+            stream[-1] = trace.residual[position]
             logits = stack.unembed(np.stack(stream)).astype(np.float64)
             answer, _ = asked.words(int(logits[-1].argmax()), logits.shape[-1])
             moved = held_norm(stack, "final_norm", stream[-1], np.stack([*written, rest]))
@@ -148,44 +144,43 @@ class NumpyAttributor(Attributor):
                 if shift is not None:
                     total = total + (project(shift, stack.unembedding[0]) if bias else shift)
             return LensReading(
-                position=place,
+                position=position,
                 answer=answer,
                 blocks=block_readings(logits, answer),
-                heads=head_readings(
-                    (([head], added[[at]]) for at, head in enumerate(heads)), answer
-                ),
+                heads=head_readings((([k], added[[at]]) for at, k in enumerate(heads)), answer),
                 apart=float(np.abs(total - logits[-1]).max()),
                 tolerance=ROUNDING[stack.dtype.name] * float(np.abs(logits[-1]).max()),
             )
 
     def neurons(self, given: Input, asked: AskedLogit, layer: int) -> NeuronReading:
         stack, ids = self.model.stack, given.ids
-        place = place_of(asked.position, len(ids), len(ids) - 1)
+        position = index_of(asked.position, len(ids), len(ids) - 1)
         with np.errstate(over="ignore", invalid="ignore"):
-            trace = stack.traced(ids, lambda at, weights: weights[:, place])
-            logits = stack.unembed(trace.residual[place]).astype(np.float64)
+            trace = stack.traced(ids, lambda at, weights: weights[:, position])
+            logits = stack.unembed(trace.residual[position]).astype(np.float64)
             answer, foil = asked.words(int(logits.argmax()), len(logits))
-            direction = stack.direction(trace.residual, answer, foil)[0][place].astype(np.float64)
+            directions, _ = stack.direction(trace.residual, answer, foil)
+            direction = directions[position].astype(np.float64)
             active, up = neurons_of(stack, layer, ids)
             values = active if up is None else active * up
             down = f"layers.{layer}.down"
             bias = stack.tensors.optional(f"{down}.bias")
-            written = values[place] * (direction @ stack.tensors[f"{down}.weight"])
+            written = values[position] * (direction @ stack.tensors[f"{down}.weight"])
         return NeuronReading(
             layer=layer,
-            position=place,
+            position=position,
             activation=_NAMES[stack.shape.activation],
             active=active,
             up=up,
             values=values,
             written=written,
             bias=0.0 if bias is None else float(bias @ direction),
-            part=float(trace.layers[layer].fed[place] @ direction),
+            part=float(trace.layers[layer].fed[position] @ direction),
             tolerance=ROUNDING[stack.dtype.name] * float(np.abs(logits).max()),
         )
 
     def logits_of_texts(
-        self, texts: Sequence[Input], place: int, hidden: Sequence[int] = ()
+        self, texts: Sequence[Input], position: int, hidden: Sequence[int] = ()
     ) -> NDArray[np.float64]:
         stack = self.model.stack
         ids = np.array([given.ids for given in texts])
@@ -197,13 +192,13 @@ class NumpyAttributor(Attributor):
             masks = dict.fromkeys(range(stack.shape.layers), seen[:, None])
         with np.errstate(over="ignore", invalid="ignore"):
             end = stack.run_outputs(ids, lambda *seen: None, masks=masks)
-            return stack.unembed(end[:, place]).astype(np.float64)
+            return stack.unembed(end[:, position]).astype(np.float64)
 
 
 def numpy_one_token_logits(
     stack: NumpyStack, tokens: Sequence[int], heads: Collection[HeadKey]
 ) -> Iterator[tuple[HeadKey, Sequence[int], Floats]]:
-    """Yield (head, token ids, the head's part (token, vocab) of the logits); see ``one_token``."""
+    """Yield (head, token ids, the head's part (token, vocab) of the logits); see ``circuits``."""
     for start in range(0, len(tokens), ONE_TOKEN_BATCH):
         batch = tokens[start : start + ONE_TOKEN_BATCH]
         residual = stack.embed(stack.checked(np.array(batch)[:, None]))  # (token, 1, width)

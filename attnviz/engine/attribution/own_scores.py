@@ -13,6 +13,7 @@ what these are then multiplied by.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -64,7 +65,7 @@ class _ScoreWatch(SoftmaxWatch):
         self._call, self._zero = call, zero
         self._products = 0
         self._factors: tuple[Tensor, Tensor] | None = None
-        self.found: OwnScores | None = None
+        self.seen: OwnScores | None = None
 
     def call(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         factors = factors_of(func, args, kwargs)
@@ -73,12 +74,10 @@ class _ScoreWatch(SoftmaxWatch):
             self._products += 1
             if self._products - 1 == self._zero:
                 nothing = torch.zeros_like(factors[0])
-                args, kwargs = tree_map(
-                    lambda one: nothing if one is factors[0] else one, (args, kwargs)
-                )
+                args, kwargs = tree_map(lambda x: nothing if x is factors[0] else x, (args, kwargs))
         if func is functional.scaled_dot_product_attention:
             given = named(FUSED_INPUTS, args, kwargs)
-            scores = fused_scores(given["query"], given["key"], given, slice(None))
+            scores = fused_scores(given, slice(None))
             self._end(scores, scores.softmax(-1))
         result = func(*args, **kwargs)
         if self.is_over_keys(func, args, kwargs):
@@ -91,14 +90,8 @@ class _ScoreWatch(SoftmaxWatch):
         if self._call >= 0:
             return
         if self._factors is not None:
-            query, key = self._factors
-            self.found = OwnScores(
-                query=by_head(query),
-                key=by_head(key),
-                scores=by_head(scores),
-                weights=by_head(weights),
-                product=self._products - 1,
-            )
+            (query, key), number = map(by_head, self._factors), self._products - 1
+            self.seen = OwnScores(query, key, by_head(scores), by_head(weights), product=number)
         raise ReachedError
 
 
@@ -111,8 +104,7 @@ def factors_of(
         return given["query"], given["key"]
     if name_of(func) not in _SCORING:
         return None
-    tensors = [one for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor)]
-    query, key = tensors[-2:]
+    query, key = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)][-2:]
     return (query, key.mT) if query.ndim > 2 and key.ndim > 2 else None
 
 
@@ -126,12 +118,9 @@ def own_scores(
 ) -> OwnScores | None:
     """Return what the softmax number ``call`` of a run sees, or None; a product may be of zeros."""
     watch = _ScoreWatch((len(given.text), len(given.predicted)), call, zero)
-    try:
-        with torch.no_grad(), watch:
-            run()
-    except ReachedError:
-        pass
-    return watch.found
+    with suppress(ReachedError), torch.no_grad(), watch:
+        run()
+    return watch.seen
 
 
 def own_facts(
@@ -173,12 +162,10 @@ def wide_array(tensor: Tensor) -> NDArray[np.float64]:
 
 def wide_arrays(tensors: Sequence[Tensor]) -> list[NDArray[np.float64]]:
     """Return tensors as arrays of float64 of one axis each, by a single copy from a GPU."""
-    each = [tensor.detach().flatten().to(tensors[0]) for tensor in tensors]
-    return all_on_host([widest(one) for one in each])
+    return all_on_host([widest(tensor.detach().flatten().to(tensors[0])) for tensor in tensors])
 
 
 # Weights and values -----------------------------------------------------------------------------
-
 
 _PRODUCTS = {torch.matmul, torch.bmm, Tensor.matmul, Tensor.__matmul__, Tensor.bmm}
 _WEIGHTS = "are_attention_weights"
@@ -208,13 +195,12 @@ class MixingWatch(SoftmaxWatch):
 
     def take(self, point: HookedCall, rows: slice) -> Mixing | None:
         """Return the mixing recorded since the last ``take``, of some queries; or None."""
-        found, self._last = self._last, None
-        if found is None:
+        last, self._last = self._last, None
+        if last is None:
             return None
-        weigh, values = found
-        weights = weigh(rows)
-        heads, keys = point.heads, weights.shape[-1]
-        if values.shape[-2:] != (keys, point.dim):
+        weigh, values = last
+        weights, heads = weigh(rows), point.heads
+        if values.shape[-2:] != (weights.shape[-1], point.dim):
             return None
         weights, values = weights.flatten(0, -3), values.flatten(0, -3)
         if len(weights) != heads or heads % len(values):
@@ -229,11 +215,7 @@ class MixingWatch(SoftmaxWatch):
     def call(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func is functional.scaled_dot_product_attention:
             given = named(FUSED_INPUTS, args, kwargs)
-            query, key = given["query"], given["key"]
-            self._last = (
-                lambda rows: fused_scores(query, key, given, rows).softmax(-1),
-                given["value"],
-            )
+            self._last = lambda rows: fused_scores(given, rows).softmax(-1), given["value"]
             return func(*args, **kwargs)
         result = super().call(func, args, kwargs)
         first = args[0] if args else None
@@ -245,8 +227,12 @@ class MixingWatch(SoftmaxWatch):
         return result
 
 
-def fused_scores(query: Tensor, key: Tensor, given: Mapping[str, Any], rows: slice) -> Tensor:
-    """Return the scores (..., head, row, key) that torch's fused attention softmaxes."""
+def fused_scores(given: Mapping[str, Any], rows: slice) -> Tensor:
+    """Return the scores (..., head, row, key) that torch's fused attention softmaxes.
+
+    given: the arguments of torch's function by name. rows: the queries.
+    """
+    query, key = given["query"], given["key"]
     mask, scale = given.get("attn_mask"), given.get("scale")
     size = query.shape[-2], key.shape[-2]
     if given.get("is_causal"):
@@ -256,8 +242,6 @@ def fused_scores(query: Tensor, key: Tensor, given: Mapping[str, Any], rows: sli
     scores = scores * (query.shape[-1] ** -0.5 if scale is None else scale)
     if isinstance(mask, Tensor):
         mask = mask.expand(*mask.shape[:-2], *size)[..., rows, :]
-        if mask.dtype == torch.bool:
-            scores = scores.masked_fill(~mask, -torch.inf)
-        else:
-            scores = scores + mask
+        boolean = mask.dtype == torch.bool
+        scores = scores.masked_fill(~mask, -torch.inf) if boolean else scores + mask
     return scores

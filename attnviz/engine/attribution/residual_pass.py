@@ -19,9 +19,10 @@ On request what is read is followed too, up to the queries, keys and values of a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 from typing import Any
 
 import torch
@@ -31,17 +32,16 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from attnviz.engine.attribution.own_scores import ReachedError, by_head, factors_of
 from attnviz.engine.attribution.parts import PartKind
-from attnviz.engine.attribution.read_columns import product, random_like
 from attnviz.engine.attribution.scores import SIDES
 from attnviz.engine.hook_points import (
     Function,
     FunctionWatch,
     HookedCall,
     Intervention,
-    hooked,
     name_of,
     named,
 )
+from attnviz.engine.linear_map import product, random_like
 from attnviz.engine.patchable import PatchableModel
 from attnviz.engine.patching import ATTENDED, What
 from attnviz.engine.replacing import LostTrackError
@@ -96,41 +96,33 @@ def plainly(func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     return func(*args, **kwargs)
 
 
-def divided(func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    return func(args[0], *held(args[1:]), **held(kwargs))
-
-
 def by_ratio(func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     x = args[0]
     result = func(*held(args), **held(kwargs))
     return x * torch.where(x == 0, 0, result / x).detach()
 
 
-def is_followed(one: Any) -> bool:
-    return isinstance(one, Tensor) and hasattr(one, _MARK)
+def is_followed(argument: Any) -> bool:
+    return isinstance(argument, Tensor) and hasattr(argument, _MARK)
 
 
-def mark_of(one: Any) -> FollowedMark:
-    return getattr(one, _MARK)
+def mark_of(tensor: Any) -> FollowedMark:
+    return getattr(tensor, _MARK)
 
 
-def followed(one: Any, mark: FollowedMark) -> Any:
-    """Return ``one``, marked with its state ``mark`` if it is a tensor that requires a gradient."""
-    if isinstance(one, Tensor) and one.requires_grad:
-        setattr(one, _MARK, mark)
-    return one
-
-
-def is_in_place(func: Callable[..., Any]) -> bool:
-    return func.__name__.endswith("_") and not func.__name__.endswith("__")
+def followed(result: Any, mark: FollowedMark) -> Any:
+    """Return ``result``, marked with its state if it is a tensor that requires a gradient."""
+    if isinstance(result, Tensor) and result.requires_grad:
+        setattr(result, _MARK, mark)
+    return result
 
 
 def held(given: Any, mark: FollowedMark | None = None) -> Any:
     """Return ``given``, which may be nested, with tracked tensors detached, or those of a mark."""
 
-    def hold(one: Any) -> Any:
-        ends = is_followed(one) and mark in (None, mark_of(one))
-        return one.detach() if ends else one
+    def hold(argument: Any) -> Any:
+        ends = is_followed(argument) and mark in (None, mark_of(argument))
+        return argument.detach() if ends else argument
 
     return tree_map(hold, given)
 
@@ -199,31 +191,35 @@ class ResidualPass(FunctionWatch):
         root, points = self._model.root, self._model.hook_points
         encoder: Any = None
 
-        def enter_table(*call: Any) -> None:
-            self._in_table = True
+        def noting(name: str, value: bool) -> Callable[..., None]:
+            return lambda *call: setattr(self, name, value)
 
         def leave_table(table: nn.Module, args: tuple[Any, ...], output: Tensor) -> Any:
             self._in_table = False  # what a wrapped table sums up is one part
-            leaf = None if self._encoding else self._leaf("embedding", output, FollowedMark.STREAM)
-            return output if leaf is None else leaf
+            return None if self._encoding else self._leaf("embedding", output, FollowedMark.STREAM)
 
         with ExitStack() as hooks:
-            kinds = {point.kind for point in points.found}
+
+            def around(module: Any, enter: Callable[..., Any], leave: Callable[..., Any]) -> None:
+                hooks.callback(module.register_forward_pre_hook(enter).remove)
+                hooks.callback(module.register_forward_hook(leave).remove)
+
+            kinds = {point.kind for point in points.calls}
             if "encoder" in kinds and len(kinds) > 1:  # else the encoder itself is followed
                 find: Any = root.get_encoder
                 encoder = find()
-                hooks.enter_context(_around(encoder, self._enter_encoder, self._leave_encoder))
+                around(encoder, noting("_encoding", True), noting("_encoding", False))
             for number, block in _outermost_entries(root, encoder):
-                hooks.enter_context(_around(block, self._entering(number), self._leave_block))
+                around(block, partial(self._enter_block, number), self._leave_block)
             table: Any = getattr(root, "get_input_embeddings", lambda: None)()
             if isinstance(table, nn.Module) and not isinstance(table, nn.Embedding):
-                hooks.enter_context(_around(table, enter_table, leave_table))
+                around(table, noting("_in_table", True), leave_table)
             if self._model.head is not None:
-                left = self._model.head.register_forward_hook(self._leave_head)
-                hooks.enter_context(hooked(left))
+                left = self._model.head.register_forward_hook(noting("_unembedded", True))
+                hooks.callback(left.remove)
             if self._inside is not None:
                 entered = self._inside[0].register_forward_pre_hook(self._enter_inside)
-                hooks.enter_context(hooked(entered))
+                hooks.callback(entered.remove)
             inside = ATTENDED if self._reading and not self._by_product else ()
             hooks.enter_context(points.intervening(self, inside=inside))
             hooks.enter_context(whole_modules(root))
@@ -233,8 +229,8 @@ class ResidualPass(FunctionWatch):
 
     def edit(self, number: int, point: HookedCall, outputs: Tensor) -> Tensor:
         """Return a call's outputs (text, token, head, dim) as a differentiable leaf."""
-        if point.what != "output":
-            self.read[number, point.what] = outputs
+        if point.sort != "output":
+            self.read[number, point.sort] = outputs
             self._end_at(number)
             return outputs.detach()
         if self._factors is not None:
@@ -271,20 +267,13 @@ class ResidualPass(FunctionWatch):
 
     # Where the pass is -----------------------------------------------------------------------
 
-    def _enter_encoder(self, *call: Any) -> None:
-        self._encoding = True
+    def _enter_block(self, number: int, block: nn.Module, args: tuple[Any, ...]) -> None:
+        self._width = args[0].shape[-1] if args and isinstance(args[0], Tensor) else None
+        self._depth += 1
+        self._layer, self._opened = number, len(self.leaves)
 
-    def _leave_encoder(self, *call: Any) -> None:
-        self._encoding = False
-
-    def _entering(self, number: int) -> Callable[..., None]:
-        def enter(module: nn.Module, args: tuple[Any, ...]) -> None:
-            self._width = args[0].shape[-1] if args and isinstance(args[0], Tensor) else None
-            self._depth += 1
-            self._layer = number
-            self._opened = len(self.leaves)
-
-        return enter
+    def _leave_block(self, *call: Any) -> None:
+        self._depth -= 1
 
     def _enter_inside(self, module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
         assert self._inside is not None
@@ -294,71 +283,65 @@ class ResidualPass(FunctionWatch):
         self.neurons = len(self.leaves)
         return (self._leaf("mlp", args[0], FollowedMark.WRITTEN), *args[1:])
 
-    def _leave_block(self, *call: Any) -> None:
-        self._depth -= 1
-
-    def _leave_head(self, *call: Any) -> None:
-        self._unembedded = True
-
     # What is followed ------------------------------------------------------------------------
 
     def call(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func is Tensor.requires_grad_:  # as hooks for training call it: no number changes
             return func(*args, **kwargs)
-        found = [one for one in tree_leaves((args, kwargs)) if is_followed(one)]
-        marks = {mark_of(one) for one in found}
-        name = name_of(func)
-        first = bool(args) and any(one is args[0] for one in found)
+        given = tree_leaves((args, kwargs))
+        tracked = [argument for argument in given if is_followed(argument)]
+        marks = {mark_of(tensor) for tensor in tracked}
+        name, written = name_of(func), getattr(func, "__name__", "")
+        in_place = written.endswith("_") and not written.endswith("__")
+        first = bool(args) and any(tensor is args[0] for tensor in tracked)
         if func is Tensor.copy_ and is_followed(args[1]) and mark_of(args[1]) == FollowedMark.READ:
             return self._copy(*args)
-        if FollowedMark.READ in marks and (len(marks) > 1 or is_in_place(func)):
+        if FollowedMark.READ in marks and (len(marks) > 1 or in_place):
             # A tensor that was read may be added to the stream again; from there on it is a part.
             return self.call(func, *held((args, kwargs), FollowedMark.READ))
-        if not found:
+        if not tracked:
             result = func(*args, **kwargs)
             starts = name == "embedding" and self._layer is None
             starts = starts and not self._encoding and not self._in_table
             return self._leaf("embedding", result, FollowedMark.STREAM) if starts else result
         reads = self._depth > 0 and FollowedMark.STREAM in marks
         if reads and name in MIXING:  # over another axis than the width it mixes several streams
-            summed = found[0].shape[-1 if first or found[0].ndim == 1 else -2]
+            summed = tracked[0].shape[-1 if first or tracked[0].ndim == 1 else -2]
             reads = self._width in (None, summed)
         if self._by_product and marks == {FollowedMark.READ}:
-            self._note_factors(func, args, kwargs)
-        way = self._way(name, first, found, reads or FollowedMark.READ in marks)
-        if any(is_packed(one) for one in tree_leaves((args, kwargs))):
+            with torch.enable_grad():
+                factors = factors_of(func, args, kwargs)
+            if factors is not None and all(factor.requires_grad for factor in factors):
+                query, key = (followed(factor, FollowedMark.READ) for factor in factors)
+                self._factors = query, key
+        way = self._way(name, first, len(tracked) == 1, reads or FollowedMark.READ in marks)
+        if any(map(is_packed, given)):
             way = None  # such a weight does not know every function that follows it
         if way is None or (reads and name in MATRIX_PRODUCTS and not self._reading):
-            if first and is_in_place(func):
+            if first and in_place:
                 raise LostTrackError(f"the residual stream is changed in place by {name}")
             return func(*held(args), **held(kwargs))
-        mark = max(marks)
-        if reads and name in MATRIX_PRODUCTS:
-            mark = FollowedMark.READ
+        mark = FollowedMark.READ if reads and name in MATRIX_PRODUCTS else max(marks)
         with torch.enable_grad():
             result = way(OUT_OF_PLACE.get(func, func), args, kwargs)
-        return tree_map(lambda one: followed(one, mark), result)
+        return tree_map(lambda tensor: followed(tensor, mark), result)
 
-    def _note_factors(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        with torch.enable_grad():
-            factors = factors_of(func, args, kwargs)
-        if factors is not None and all(one.requires_grad for one in factors):
-            query, key = (followed(one, FollowedMark.READ) for one in factors)
-            self._factors = query, key
+    def _way(self, name: str, first: bool, alone: bool, reads: bool) -> Way | None:
+        """Return what computes a function with a tracked result; None if it is not tracked.
 
-    def _way(self, name: str, first: bool, found: list[Any], reads: bool) -> Way | None:
-        """Return what computes a function with a tracked result; None if it is not tracked."""
+        first, alone: whether the first argument is tracked, and whether a single argument is.
+        """
         if name in MATRIX_PRODUCTS:
             own = {"addmm": self._biased, "baddbmm": self._biased}
             own |= {"linear": self._linear, "conv1d": self._linear}
             adds = first and name in ("addmm", "baddbmm")  # the followed tensor is added to
-            return own.get(name, plainly) if len(found) == 1 and not adds else None
+            return own.get(name, plainly) if alone and not adds else None
         if name in SUMS:
             return self._sum
         if name in JOINTS:
             return self._join
         if name in PRODUCTS:
-            return plainly if len(found) == 1 else None
+            return plainly if alone else None
         if name == "setitem":
             return self._set
         if not first:
@@ -366,7 +349,7 @@ class ResidualPass(FunctionWatch):
         if name in LINEAR:
             return plainly
         if name in QUOTIENTS:
-            return divided
+            return lambda func, args, kwargs: func(args[0], *held(args[1:]), **held(kwargs))
         if name in NORMS:
             return self._norm
         if name == "tanh" and self._unembedded:
@@ -385,22 +368,20 @@ class ResidualPass(FunctionWatch):
             return value
         added = torch.as_tensor(value, dtype=like.dtype, device=like.device)
         whole = added.shape == shape and not isinstance(value, nn.Parameter)
-        kind: PartKind = "mlp" if whole else "bias"
-        return self._leaf(
-            "embedding" if self._layer is None else kind, added.expand(shape), FollowedMark.WRITTEN
-        )
+        kind: PartKind = "embedding" if self._layer is None else "mlp" if whole else "bias"
+        return self._leaf(kind, added.expand(shape), FollowedMark.WRITTEN)
 
     def _sum(self, func: Function, args: Any, kwargs: Any) -> Any:
         both = args if len(args) > 1 else (*args, kwargs["other"])
-        like = next(one for one in both if is_followed(one))
+        like = next(filter(is_followed, both))
         shape = func(*held(args), **held(kwargs)).shape
         more = {name: value for name, value in kwargs.items() if name != "other"}
-        return func(*(self._summand(one, like, shape) for one in both[:2]), *both[2:], **more)
+        return func(*(self._summand(term, like, shape) for term in both[:2]), *both[2:], **more)
 
     def _join(self, func: Function, args: Any, kwargs: Any) -> Any:
         parts = args[0] if args else kwargs["tensors"]
-        like = next(one for one in parts if is_followed(one))
-        joined = [self._summand(one, like, one.shape) for one in parts]
+        like = next(filter(is_followed, parts))
+        joined = [self._summand(part, like, part.shape) for part in parts]
         return func(joined, *args[1:], **{k: v for k, v in kwargs.items() if k != "tensors"})
 
     def _set(self, func: Function, args: Any, kwargs: Any) -> None:
@@ -409,7 +390,7 @@ class ResidualPass(FunctionWatch):
             raise LostTrackError("the residual stream is written over something else")
         like = whole if is_followed(whole) else value
         func(whole, places, self._summand(value, like, whole[places].shape))
-        followed(whole, max(mark_of(one) for one in (whole, value) if is_followed(one)))
+        followed(whole, max(map(mark_of, filter(is_followed, (whole, value)))))
 
     def _copy(self, places: Tensor, value: Tensor) -> Tensor:
         """Copy a tensor that was read into a view of another, which is tracked from here on."""
@@ -424,11 +405,9 @@ class ResidualPass(FunctionWatch):
     def _linear(self, func: Function, args: Any, kwargs: Any) -> Tensor:
         given = named(CONVOLUTION, args, kwargs)
         bias = given.pop("bias", None)
-        if bias is not None and func is not functional.linear:
-            bias = bias[:, None]  # (channel, token)
         if func is functional.linear:
             return self._shifted(product(given["input"], given["weight"]), bias)
-        return self._shifted(func(**given), bias)
+        return self._shifted(func(**given), bias if bias is None else bias[:, None])  # by channel
 
     def _biased(self, func: Function, args: Any, kwargs: Any) -> Tensor:
         x, weight = args[1:3]
@@ -478,27 +457,21 @@ class Jacobian:
     """Computes J Δz: the change of queries, keys and values for changes Δz of a pass's leaves z.
 
     Autograd gives the products u J, linear in u; their derivative by u, times Δz, is J Δz.
+    numbers: how many the first observed tensor has.
     """
 
     def __init__(self, read: Sequence[Tensor], leaves: Sequence[Tensor]) -> None:
-        self._probes = [one.requires_grad_() for one in random_like(read)]
+        self._probes = [probe.requires_grad_() for probe in random_like(read)]
+        self.numbers = self._probes[0].numel()
         with torch.enable_grad():
             self._products = torch.autograd.grad(
                 read, leaves, self._probes, create_graph=True, allow_unused=True
             )
 
-    @property
-    def numbers(self) -> int:
-        """Return how many numbers the first observed tensor has."""
-        return self._probes[0].numel()
-
     def leads(self, leaf: int) -> bool:
-        """Return True if a tracked query, key or value depends on the leaf with this index.
-
-        None depends on a leaf without elements, such as XLM's keys of earlier calls.
-        """
+        """Return True if a tracked query, key or value depends on the leaf with this index."""
         slope = self._products[leaf]
-        return slope is not None and slope.numel() > 0
+        return slope is not None and slope.numel() > 0  # XLM's keys of earlier calls are empty
 
     def moved(self, change: Mapping[int, Tensor]) -> Sequence[Tensor | None]:
         """Return J Δz of each observed tensor, or None; ``change`` has Δz by leaf's index."""
@@ -516,32 +489,13 @@ class Jacobian:
 
         All at once, or one by one where torch knows no product of several for some function.
         """
-        if len(changes) == 1:
-            (moved, *_) = self.moved({leaf: changes[0]})
-            assert moved is not None
-            return moved[None]
-        try:
-            moved, *_ = torch.autograd.grad(
-                self._products[leaf],
-                self._probes,
-                changes,
-                allow_unused=True,
-                retain_graph=True,
-                is_grads_batched=True,
-            )
-        except RuntimeError:
-            each = [self.moved({leaf: change})[0] for change in changes]
-            return torch.stack([one for one in each if one is not None])
-        return moved
-
-
-@contextmanager
-def _around(
-    module: nn.Module, enter: Callable[..., None], leave: Callable[..., None]
-) -> Iterator[None]:
-    """Call ``enter`` before and ``leave`` after each call of ``module`` inside this context."""
-    with hooked(module.register_forward_pre_hook(enter), module.register_forward_hook(leave)):
-        yield
+        options: dict[str, Any] = {"allow_unused": True, "retain_graph": True}
+        with suppress(RuntimeError):
+            if len(changes) > 1:
+                products, options["is_grads_batched"] = self._products[leaf], True
+                return torch.autograd.grad(products, self._probes, changes, **options)[0]
+        moved = [self.moved({leaf: change})[0] for change in changes]
+        return torch.stack([change for change in moved if change is not None])
 
 
 def _outermost_entries(

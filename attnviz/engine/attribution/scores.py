@@ -99,14 +99,6 @@ class SplitScores:
     sources: Mapping[tuple[ReadSide, int], Floats] = field(default_factory=dict)
     epsilon: float = float(np.finfo(np.float32).eps)
 
-    def __post_init__(self) -> None:
-        shape = (len(self.parts), len(self.weights), self.query.shape[-1])
-        if self.key.shape != shape or self.query.shape != (shape[0], shape[2]):
-            raise ValueError(
-                f"expected keys of shape {shape}, got {self.key.shape} and queries of "
-                f"{self.query.shape}"
-            )
-
     @cached_property
     def visible(self) -> list[int]:
         """Return the indices of the keys that the query sees."""
@@ -124,11 +116,11 @@ class SplitScores:
 
     def coefficients(self, key: int, than: int | None) -> NDArray[np.float64]:
         """Return c (key,): Σ_v c_v · score_v is the key's lead over ``than``, or the others."""
-        found = np.zeros(len(self.weights))
-        others = [each for each in self.visible if each != key] if than is None else [than]
-        found[others] = -1 / len(others)
-        found[key] += 1
-        return found
+        coefficients = np.zeros(len(self.weights))
+        others = [other for other in self.visible if other != key] if than is None else [than]
+        coefficients[others] = -1 / len(others)
+        coefficients[key] += 1
+        return coefficients
 
     def matrix(self, coefficients: Floats) -> NDArray[np.float64]:
         """Return the lead (query's part, key's part) in nats, uncapped, by keys' weights."""
@@ -228,9 +220,9 @@ MOST_SOURCES = 4
 def largest_heads(split: SplitScores, asked: AskedLink) -> list[tuple[ReadSide, int]]:
     """Return the heads with the largest parts in a lead, on each side: (side, index of part)."""
     matrix = split.matrix(split.coefficients(asked.key, asked.than))
-    found: list[tuple[ReadSide, int]] = []
+    largest: list[tuple[ReadSide, int]] = []
     for side, values in zip(SIDES, (matrix.sum(1), matrix.sum(0)), strict=True):
         heads = [at for at, part in enumerate(split.parts) if part.kind == "head"]
         heads.sort(key=lambda at: -abs(values[at]))
-        found += [(side, at) for at in heads[:MOST_SOURCES]]
-    return found
+        largest += [(side, at) for at in heads[:MOST_SOURCES]]
+    return largest

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from attnviz.attention.functional import project
-from attnviz.attention.numpy_attention import NumpyAttention
 from attnviz.attention.numpy_stack import NumpyStack, embeddings, held_norm, held_norm_back
 from attnviz.engine.attribution.scores import (
+    SIDES,
     AskedLink,
     ReadSide,
     ScoreSplitter,
@@ -35,14 +35,16 @@ class RecordedRun(NumpyStack):
     def __init__(self, stack: NumpyStack, ids: ArrayLike, layers: int | None = None) -> None:
         shape = stack.shape if layers is None else replace(stack.shape, layers=layers)
         super().__init__(shape, {}, stack.dtype)
-        self.tensors = stack.tensors
-        self.ids = np.asarray(ids)
+        self.tensors, self.ids = stack.tensors, np.asarray(ids)
         self.given: dict[str, Floats] = {}
-        self.reads: list[Floats] = []
-        self.outputs: list[Floats] = []
-        self.weights: list[Floats] = []
-        self.fed: list[Floats] = []
-        self.end = self.run_outputs(self.ids, self._observe)
+        self.reads, self.fed = list[Floats](), list[Floats]()
+        self.outputs, self.weights = list[Floats](), list[Floats]()
+
+        def keep(layer: int, weights: Floats, outputs: Floats) -> None:
+            self.weights.append(weights)
+            self.outputs.append(outputs)
+
+        self.end = self.run_outputs(self.ids, keep)
         self.finite = bool(np.isfinite(self.end).all())
 
     def moved(self, name: str, change: Floats) -> Floats:
@@ -53,22 +55,12 @@ class RecordedRun(NumpyStack):
         """Return the gradient at a norm's input from ``slope`` at its output, scale held."""
         return held_norm_back(self, name, self.given[name], slope)
 
-    def embedded_since(self, clean: RecordedRun) -> Floats:
-        """Return the clean run's embedding minus this run's, as the first layer's input."""
-        if (name := "embedding_norm") not in self.given:
-            return clean.embedded - self.embedded
-        return self.embedding_of(clean.given[name] - self.given[name])
-
     def embedding_of(self, rows: Floats) -> Floats:
         """Return what rows of the tables of embeddings, (token, width), become before layer 0."""
         if "embedding_norm" in self.given:
             rows = self.moved("embedding_norm", rows)
         weight = self.tensors.optional("embedding_projection.weight")
         return rows if weight is None else project(rows, weight)
-
-    def _observe(self, layer: int, weights: Floats, outputs: Floats) -> None:
-        self.weights.append(weights)
-        self.outputs.append(outputs)
 
     def embed(self, ids: NDArray[np.integer], start: int = 0) -> Floats:
         self.embedded = super().embed(ids, start)
@@ -96,13 +88,11 @@ class NumpyScoreSplitter(ScoreSplitter):
     def split(self, given: Input, asked: AskedLink) -> SplitScores:
         with np.errstate(over="ignore", invalid="ignore"):
             reader = self._reader(RecordedRun(self.stack, given.ids, asked.head[1] + 1), asked)
-            found = reader.split(asked)
-            sources = {
-                (side, at): reader.by_source(side, found, at, asked)
-                for side, at in largest_heads(found, asked)
-            }
-            without = reader.without(asked.query, found.scale, len(found.parts))
-            return replace(found, sources=sources, without=without)
+            split = reader.split(asked)
+            largest = largest_heads(split, asked)
+            sources = {(side, at): reader.by_source(side, split, at, asked) for side, at in largest}
+            without = reader.without(asked.query, split.scale, len(split.parts))
+            return replace(split, sources=sources, without=without)
 
     def leads(self, texts: Sequence[Input], asked: AskedLink, known: SplitScores) -> SideLeads:
         layer = asked.head[1]
@@ -121,13 +111,10 @@ class _Reader:
 
     def __init__(self, stack: NumpyStack, run: RecordedRun, layer: int, head: int) -> None:
         self._stack, self._run, self._layer, self._head = stack, run, layer, head
-        self._name = f"layers.{layer}.attention_norm"
-        self._after = stack.shape.order == "after"
-        self._attention: NumpyAttention = run.attention(layer).alone(head)
-        self._read = run.reads[layer]
+        self._name, self._after = f"layers.{layer}.attention_norm", stack.shape.order == "after"
+        self._attention, self._read = run.attention(layer).alone(head), run.reads[layer]
 
     def split(self, asked: AskedLink) -> SplitScores:
-        """Return the scores of the asked query, as sums over parts."""
         parts, queries, keys = list[StreamPart](), list[Floats](), list[Floats]()
         for written, writes in _arriving(self._run, self._layer):
             query, key = self._followed(writes)
@@ -169,46 +156,42 @@ class _Reader:
         by_query[:, :, asked.query] = towards @ key
         by_key[:] = towards[:, None] * query[:, :, asked.query, None]
         slopes = self._attention.moved_back(self._read, by_query, by_key)
-        entering = [
-            slope if self._after else self._run.moved_back(self._name, slope) for slope in slopes
-        ]
+        entering = (own if self._after else self._run.moved_back(self._name, own) for own in slopes)
         sides = [_slopes(self._run, self._layer, slope) for slope in entering]
         leads: tuple[list[Floats], list[Floats]] = ([], [])
         for _, writes in _writes(self._run, self._layer):
-            for found, slope_at in zip(leads, sides, strict=True):
-                pairs = [(each.values, slope_at[each.place]) for each in writes]
-                found.append(sum(np.einsum("npkw,nkw->np", *pair) for pair in pairs))
-        for found, bias, by in zip(leads, self._biases(), (by_query, by_key), strict=True):
-            found.append((bias * by).sum((-2, -1)))
-        rows = [np.concatenate(found, 1)[:, : len(known.parts)] for found in leads]
+            for side, slope_at in zip(leads, sides, strict=True):
+                pairs = [(write.values, slope_at[write.point]) for write in writes]
+                side.append(sum(np.einsum("npkw,nkw->np", *pair) for pair in pairs))
+        for side, bias, by in zip(leads, self._biases(), (by_query, by_key), strict=True):
+            side.append((bias * by).sum((-2, -1)))
+        rows = [np.concatenate(side, 1)[:, : len(known.parts)] for side in leads]
         return rows[0].astype(np.float64), rows[1].astype(np.float64)
 
     def without(self, query: int, scale: float, parts: int) -> dict[ReadSide, Floats]:
         """Return scores (part, key) if norms do not read a part: of the query, then of the keys."""
         stream = self._read if self._after else self._run.given[self._name]
         own_query, own_key, _ = self._attention.inputs(self._read)
-        found: dict[ReadSide, Floats] = {
-            side: np.full((parts, len(stream)), np.nan) for side in ("query", "key")
+        scores: dict[ReadSide, Floats] = {
+            side: np.full((parts, len(stream)), np.nan) for side in SIDES
         }
         start = 0
         for written, writes in _arriving(self._run, self._layer):
-            queries, keys, _ = self._attention.inputs(
-                self._stack.read(self._layer, stream - writes)
-            )
+            read = self._stack.read(self._layer, stream - writes)
+            queries, keys, _ = self._attention.inputs(read)
             rows = slice(start, start + len(written))
-            found["query"][rows] = queries[:, 0, query] @ own_key[0].T * scale
-            found["key"][rows] = keys[:, 0] @ own_query[0, query] * scale
+            scores["query"][rows] = queries[:, 0, query] @ own_key[0].T * scale
+            scores["key"][rows] = keys[:, 0] @ own_query[0, query] * scale
             start += len(written)
-        return found
+        return scores
 
     def by_source(self, side: ReadSide, split: SplitScores, at: int, asked: AskedLink) -> Floats:
         """Return the lead's part ``at``, a head's, split by the tokens that it read: (token,)."""
         layer, head = split.parts[at].layer or 0, split.parts[at].head or 0
         writer = self._run.attention(layer).alone(head)
-        basis = np.broadcast_to(
-            writer.output_weight.T[:, None], (writer.shape.value_dim, *self._read.shape)
-        )
-        query, key = self._followed(_carried(self._run, basis, self._layer, _Place(layer)))
+        shape = writer.shape.value_dim, *self._read.shape
+        basis = np.broadcast_to(writer.output_weight.T[:, None], shape)
+        query, key = self._followed(_carried(self._run, basis, self._layer, _Point(layer)))
         towards = split.coefficients(asked.key, asked.than)
         if side == "key":  # the lead by what is written at each token, (token, value_dim)
             slope = np.einsum("vkd,d,k->kv", key, split.query.sum(0), towards)
@@ -226,24 +209,24 @@ class _Reader:
         return query[..., 0, :, :], key[..., 0, :, :]
 
 
-class _Place(NamedTuple):
-    """A place of the residual stream: before a layer, or within it, before its feed-forward."""
+class _Point(NamedTuple):
+    """A point of the residual stream: before a layer, or within it, before its feed-forward."""
 
     layer: int
     within: bool = False
 
 
 class _Write(NamedTuple):
-    """What some parts wrote to the stream at one place: (..., part, token, width)."""
+    """What some parts wrote to the stream at one point: (..., part, token, width)."""
 
     values: Floats
-    place: _Place
+    point: _Point
 
 
 def _arriving(run: RecordedRun, layer: int) -> Iterator[tuple[Sequence[StreamPart], Floats]]:
     """Yield parts, and what each of them wrote as it arrives at a layer: (part, token, width)."""
     for parts, writes in _writes(run, layer):
-        first, *more = (_carried(run, each.values, layer, each.place) for each in writes)
+        first, *more = (_carried(run, write.values, layer, write.point) for write in writes)
         yield parts, sum(more, first)
 
 
@@ -251,12 +234,12 @@ def _writes(run: RecordedRun, layer: int) -> Iterator[tuple[Sequence[StreamPart]
     """Yield what is written in front of a layer: parts, and their writes, whose sum is theirs."""
     for part, write in _embedded(run):
         whole = np.broadcast_to(write, run.embedded.shape)
-        yield [part], [_Write(whole[..., None, :, :], _Place(0))]
+        yield [part], [_Write(whole[..., None, :, :], _Point(0))]
     for at in range(layer):
         attention, name = run.attention(at), f"layers.{at}"
         heads = np.einsum("...hnd,ohd->...hno", run.outputs[at], attention.output_by_head)
         parts = [StreamPart("head", at, head) for head in range(heads.shape[-3])]
-        before, within, after = _Place(at), _Place(at, within=True), _Place(at + 1)
+        before, within, after = _Point(at), _Point(at, within=True), _Point(at + 1)
         yield parts, [_Write(heads, before)]
         fed = run.fed[at][..., None, :, :]
         yield [StreamPart("mlp", at)], [_Write(fed, within)]
@@ -265,22 +248,22 @@ def _writes(run: RecordedRun, layer: int) -> Iterator[tuple[Sequence[StreamPart]
             biases.append((run.tensors.optional(f"{name}.attention_norm.bias"), within))
             biases.append((run.tensors.optional(f"{name}.feed_norm.bias"), after))
         like = np.zeros_like(fed)
-        if added := [_Write(like + bias, place) for bias, place in biases if bias is not None]:
+        if added := [_Write(like + bias, point) for bias, point in biases if bias is not None]:
             yield [StreamPart("bias", at)], added
 
 
-def _slopes(run: RecordedRun, layer: int, slope: Floats) -> dict[_Place, Floats]:
-    """Return a number's derivative (text, token, width) by the stream at each earlier place."""
-    found = {_Place(layer): slope}
+def _slopes(run: RecordedRun, layer: int, slope: Floats) -> dict[_Point, Floats]:
+    """Return a number's derivative (text, token, width) by the stream at each earlier point."""
+    slopes = {_Point(layer): slope}
     for at in reversed(range(layer)):
-        for place, norm in ((_Place(at, within=True), "feed_norm"), (_Place(at), "attention_norm")):
+        for within, norm in ((True, "feed_norm"), (False, "attention_norm")):
             if run.shape.order == "after":
                 slope = run.moved_back(f"layers.{at}.{norm}", slope)
-            found[place] = slope
-    return found
+            slopes[_Point(at, within)] = slope
+    return slopes
 
 
-def _carried(run: RecordedRun, writes: Floats, layer: int, since: _Place) -> Floats:
+def _carried(run: RecordedRun, writes: Floats, layer: int, since: _Point) -> Floats:
     """Return writes as they arrive at ``layer``, (part, token, width), scaled by norms."""
     if run.shape.order != "after":
         return writes

@@ -6,7 +6,7 @@ tracked (``ResidualPass``) gives the parts of its query and keys. Both end at th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
@@ -32,7 +32,6 @@ from attnviz.engine.attribution.own_scores import (
     wide_array,
     wide_arrays,
 )
-from attnviz.engine.attribution.read_columns import ReadColumns
 from attnviz.engine.attribution.residual_pass import Jacobian, Leaf, ResidualPass, head_alone
 from attnviz.engine.attribution.scores import (
     SIDES,
@@ -46,13 +45,13 @@ from attnviz.engine.attribution.scores import (
     not_followed,
 )
 from attnviz.engine.device_sizes import widest
-from attnviz.engine.hook_points import HookedCall, enclosing_block, hooked
-from attnviz.engine.linear_map import packed_layers
+from attnviz.engine.hook_points import HookedCall, enclosing_block
+from attnviz.engine.linear_map import ReadColumns, packed_layers
 from attnviz.engine.passes import WatchedCall, watched
 from attnviz.engine.patchable import PatchableModel, whole_pass
 from attnviz.engine.replacing import LostTrackError
 from attnviz.engine.scan.plan import MISFITS
-from attnviz.errors import UsageError
+from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.attention_interface import PreTrainedModel
 from attnviz.records import Floats, HeadKey, Input
 
@@ -68,31 +67,34 @@ class TorchScoreSplitter(ScoreSplitter):
         facts = self._observed(given, asked)
         with self._opened.hook_points.borrowed():
             run = self._tracked([given], call, mixing=True)
-            found = run.split(facts, asked)
-            if found is None:
-                raise not_followed(self._name, packed_layers(self._model))
-            return replace(found, sources=run.sources(found, asked))
+            split = run.split(facts, asked)
+            if split is None:
+                raise self._refused()
+            return replace(split, sources=run.sources(split, asked))
 
     def leads(self, texts: Sequence[Input], asked: AskedLink, known: SplitScores) -> SideLeads:
         call = self._call(asked.head)
         with self._opened.hook_points.borrowed():
-            found = self._tracked(texts, call).leads(known, asked)
-        if found is not None:
-            return found
+            leads = self._tracked(texts, call).leads(known, asked)
+        if leads is not None:
+            return leads
         if len(texts) == 1:
-            raise not_followed(self._name, packed_layers(self._model))
-        each = [self.leads([given], asked, known) for given in texts]
-        return np.concatenate([one[0] for one in each]), np.concatenate([one[1] for one in each])
+            raise self._refused()
+        queries, keys = zip(*(self.leads([given], asked, known) for given in texts), strict=True)
+        return np.concatenate(queries), np.concatenate(keys)
+
+    def _refused(self) -> UnsupportedError:
+        return not_followed(self._name, packed_layers(self._model))
 
     def _tracked(self, texts: Sequence[Input], call: int, *, mixing: bool = False) -> _TrackedRun:
         try:
             return _TrackedRun(self._opened, texts, call, mixing=mixing)
         except LostTrackError as error:
-            raise not_followed(self._name, packed_layers(self._model)) from error
+            raise self._refused() from error
 
     def _call(self, head: HeadKey) -> int:
         kind, layer, number = head
-        for at, point in enumerate(self._opened.hook_points.found):
+        for at, point in enumerate(self._opened.hook_points.calls):
             if (point.kind, point.layer) == (kind, layer) and 0 <= number < point.heads:
                 return at
         raise UsageError(f"{self._name!r} has no {kind} head {number} in layer {layer}")
@@ -105,7 +107,7 @@ class TorchScoreSplitter(ScoreSplitter):
                 run = partial(self._opened.run, given)
                 own = own_facts(run, given, self._call(asked.head), head=head, query=asked.query)
             if own is None:
-                raise not_followed(self._name, packed_layers(self._model))
+                raise self._refused()
             return own
         seen: list[SplitScores] = []
 
@@ -119,15 +121,10 @@ class TorchScoreSplitter(ScoreSplitter):
             raise ReachedError
 
         forward = replace(whole_pass(self._model, kind, given), wanted=frozenset({kind}))
-        try:
-            with torch.inference_mode():
-                watched(forward, answer)
-        except ReachedError:
-            pass
-        except IncompleteError:
-            seen = []
+        with suppress(ReachedError, IncompleteError), torch.inference_mode():
+            watched(forward, answer)
         if not seen:
-            raise not_followed(self._name, packed_layers(self._model))
+            raise self._refused()
         return seen[-1]
 
 
@@ -163,27 +160,23 @@ class _TrackedRun:
     def __init__(
         self, model: PatchableModel, texts: Sequence[Input], call: int, *, mixing: bool = False
     ) -> None:
-        self._point = model.hook_points.found[call]
+        self.point, self.texts = model.hook_points.calls[call], texts
+        self.by_product = not model.hook_points.shows_inputs
         self._end = call
         self._watch = MixingWatch(texts[0]) if mixing else None
         self._mixed: dict[int, Mixing] = {}
         self._entry: EnteredBlock | None = None
-        self._texts = texts
-        self._by_product = not model.hook_points.shows_inputs
         self._flow = ResidualPass(
-            model, self, reading=True, by_product=self._by_product, last=call, texts=len(texts)
+            model, self, reading=True, by_product=self.by_product, last=call, texts=len(texts)
         )
-        block = enclosing_block(model.root).get(id(self._point.module))
+        block = enclosing_block(model.root).get(id(self.point.module))
         with self._flow.following(), ExitStack() as hooks:
             if block is not None:
                 enter = block.register_forward_pre_hook(self._enter, with_kwargs=True)
-                hooks.enter_context(hooked(enter))
-            try:
-                with self._watch or nullcontext():
-                    model.run(*texts)
-            except ReachedError:
-                pass
-        self._leaves = _by_part(self._flow.leaves, model.hook_points.found, self._point.layer)
+                hooks.callback(enter.remove)
+            with suppress(ReachedError), self._watch or nullcontext():
+                model.run(*texts)
+        self._leaves = _by_part(self._flow.leaves, model.hook_points.calls, self.point.layer)
 
     def edit(self, number: int, point: HookedCall, outputs: Tensor) -> Tensor:
         """Record a call's weights and values; end the pass at the head's own call."""
@@ -204,60 +197,48 @@ class _TrackedRun:
         whole = self._flow.read.get((self._end, side))
         if whole is None or not whole.requires_grad:
             return None
-        return whole[:, :, head // (self._point.heads // whole.shape[2])]
+        return whole[:, :, head // (self.point.heads // whole.shape[2])]
 
     def split(self, facts: SplitScores, asked: AskedLink) -> SplitScores | None:
         """Return the scores of the asked query as sums over parts; None if they are not tracked."""
         query, key = (self._read(side, asked.head[2]) for side in SIDES)
         if query is None or key is None:
             return None
-        query, key, alone = query[0, asked.query], key[0], self._alone(asked)
+        query, key, alone = query[0, asked.query], key[0], None
+        if self._entry is not None and self._entry.stream.requires_grad:
+            alone = BlockAlone(self._entry, self, asked)
         own = None if alone is None else alone.read(alone.stream)
         streams = [self._entry.stream] if self._entry is not None and own is not None else []
         jacobian = Jacobian([query, key, *streams], [leaf.value for leaf in self._flow.leaves])
         parts, queries, keys, others = [], [], [], []
-        for part, change in self._changes(jacobian.leads):
+        for part, leaves in self._leaves.items():
+            written = {at: self._flow.leaves[at].value.detach() for at in leaves}
+            change = {
+                at: value if part.head is None else head_alone(value, part.head)
+                for at, value in written.items()
+                if jacobian.leads(at)
+            }
+            if not change:
+                continue
             moved = jacobian.moved(change)
             parts.append(part)
             queries.append(_of(moved[0], query))
             keys.append(_of(moved[1], key))
             if alone is not None and own is not None:
                 read = None if moved[2] is None else alone.read(alone.stream - moved[2])
-                others.append(read or tuple(np.full_like(one, np.nan) for one in own))
+                others.append(read or tuple(np.full_like(vectors, np.nan) for vectors in own))
         split = replace(facts, parts=tuple(parts), query=np.stack(queries), key=np.stack(keys))
         if own is None:
             return split
         again = own[1] @ own[0] * split.scale
         if np.abs(again - split.scores).max() > 10 * split.tolerance:
             return split
-        query_side = np.stack([each[0] for each in others]) @ own[1].T * split.scale
-        key_side = np.stack([each[1] for each in others]) @ own[0] * split.scale
-        return replace(split, without={"query": query_side, "key": key_side})
-
-    def _alone(self, asked: AskedLink) -> BlockAlone | None:
-        """Return the block to run without parts; None if its stream is not tracked."""
-        if self._entry is None or not self._entry.stream.requires_grad:
-            return None
-        return BlockAlone(
-            self._entry,
-            self._point,
-            self._texts[0],
-            by_product=self._by_product,
-            head=asked.head[2],
-            query=asked.query,
-        )
-
-    def _changes(
-        self, leads: Callable[[int], bool]
-    ) -> Iterator[tuple[StreamPart, dict[int, Tensor]]]:
-        """Yield each part with what it wrote, by the index of the leaf."""
-        for part, leaves in self._leaves.items():
-            change = {}
-            for at in filter(leads, leaves):
-                value = self._flow.leaves[at].value.detach()
-                change[at] = value if part.head is None else head_alone(value, part.head)
-            if change:
-                yield part, change
+        query_side, key_side = (np.stack(vectors) for vectors in zip(*others, strict=True))
+        without: dict[ReadSide, Floats] = {
+            "query": query_side @ own[1].T * split.scale,
+            "key": key_side @ own[0] * split.scale,
+        }
+        return replace(split, without=without)
 
     def _targets(self, split: SplitScores, asked: AskedLink) -> dict[ReadSide, Tensor]:
         """Return the leads (text,) by side, the other side held; empty if untracked."""
@@ -273,7 +254,7 @@ class _TrackedRun:
 
     def leads(self, split: SplitScores, asked: AskedLink) -> SideLeads | None:
         """Return (text, part) of each side from gradients; None if they do not add up."""
-        found, texts = [], len(self._texts)
+        leads, texts = [], len(self.texts)
         for target in self._targets(split, asked).values():
             terms = [
                 None if slope is None else widest(slope * leaf.value.detach()).sum(-1)
@@ -284,15 +265,15 @@ class _TrackedRun:
             sums = np.stack(wide_arrays([self._sum_of(part, terms) for part in split.parts]), 1)
             if texts > 1 and np.abs(sums.sum(1) - wide_array(target)).max() > 10 * split.tolerance:
                 return None
-            found.append(sums)
-        return (found[0], found[1]) if found else None
+            leads.append(sums)
+        return (leads[0], leads[1]) if leads else None
 
     def _sum_of(self, part: StreamPart, terms: Sequence[Tensor | None]) -> Tensor:
         """Return the sum (text,) of a part's terms by leaf, which are None without influence."""
         known = [term for at in self._leaves[part] if (term := terms[at]) is not None]
         own = [term if part.head is None else term[..., part.head] for term in known]
         device = own[0].device if own else None
-        none = torch.zeros(len(self._texts), dtype=torch.float64, device=device)
+        none = torch.zeros(len(self.texts), dtype=torch.float64, device=device)
         by_text = [term.reshape(len(none), -1) for term in own]  # some models join text and token
         return sum((term.sum(1) for term in by_text), none)
 
@@ -304,7 +285,7 @@ class _TrackedRun:
         matrix = split.matrix(split.coefficients(asked.key, asked.than))
         wholes = {"query": matrix.sum(1), "key": matrix.sum(0)}
         slopes = {side: self._slopes(target.sum()) for side, target in targets.items()}
-        found: dict[tuple[ReadSide, int], Tensor] = {}
+        by_token: dict[tuple[ReadSide, int], Tensor] = {}
         for side, at in largest_heads(split, asked):
             (leaf,) = self._leaves[split.parts[at]]
             number, head = self._flow.leaves[leaf].point, split.parts[at].head
@@ -312,10 +293,10 @@ class _TrackedRun:
             slope = slopes[side][leaf]
             if mixing is None or slope is None or head is None:
                 continue
-            found[side, at] = mixing.written(slope[0])[head].sum(0)
+            by_token[side, at] = mixing.written(slope[0])[head].sum(0)
         return {
             (side, at): rows
-            for (side, at), rows in zip(found, wide_arrays([*found.values()]), strict=True)
+            for (side, at), rows in zip(by_token, wide_arrays([*by_token.values()]), strict=True)
             if abs(rows.sum() - wholes[side][at]) <= 10 * split.tolerance
         }
 
@@ -330,7 +311,7 @@ def _by_part(
     leaves: Sequence[Leaf], calls: Sequence[HookedCall], reader: int
 ) -> dict[StreamPart, list[int]]:
     """Return the indices of the leaves of each part, in the order of the model."""
-    found: dict[StreamPart, list[int]] = {}
+    by_part: dict[StreamPart, list[int]] = {}
     for at, leaf in enumerate(leaves):
         if leaf.point is not None:
             point, heads = calls[leaf.point], range(leaf.value.shape[2])
@@ -344,13 +325,13 @@ def _by_part(
             kind: Literal["mlp", "bias"] = "mlp" if leaf.kind == "mlp" else "bias"
             parts = [StreamPart(kind, reader if leaf.layer is None else leaf.layer)]
         for part in parts:
-            found.setdefault(part, []).append(at)
+            by_part.setdefault(part, []).append(at)
     order = ("token", "position", "head", "mlp", "bias")
 
-    def place(part: StreamPart) -> tuple[int, bool, int]:
+    def in_model(part: StreamPart) -> tuple[int, bool, int]:
         return -1 if part.layer is None else part.layer, part.crosses, order.index(part.kind)
 
-    return {part: found[part] for part in sorted(found, key=place)}
+    return {part: by_part[part] for part in sorted(by_part, key=in_model)}
 
 
 def _of(moved: Tensor | None, like: Tensor) -> Floats:
@@ -368,74 +349,58 @@ class EnteredBlock(NamedTuple):
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
-    def on(self, stream: Tensor) -> Callable[[], object]:
-        """Return a function that repeats the call with another residual stream."""
-        if self.args:
-            return partial(self.block, stream, *self.args[1:], **self.kwargs)
-        return partial(self.block, **{**self.kwargs, "hidden_states": stream})
-
 
 class BlockAlone:
     """Computes one head's query and keys from any residual stream that enters its block.
 
-    call: the recorded call of the block. point: the head's attention call. given: the text.
-    by_product: True finds query and keys as the factors of the scores, in a model that computes
-        attention by itself. head, query: the indices of the head and of the query's token.
+    call: the recorded call of the block, in a run that says where the head's attention is.
     """
 
-    def __init__(
-        self,
-        call: EnteredBlock,
-        point: HookedCall,
-        given: Input,
-        *,
-        by_product: bool,
-        head: int,
-        query: int,
-    ) -> None:
-        self._call, self._point, self._given, self._by_product = call, point, given, by_product
-        self._place = head, query
+    def __init__(self, call: EnteredBlock, run: _TrackedRun, asked: AskedLink) -> None:
+        self._call, self._tracked, self._head, self._query = call, run, asked.head[2], asked.query
         self._columns = ReadColumns()
         self.stream = call.stream.detach()
-        if not by_product:
+        if not run.by_product:
             self._learn()
 
     def _learn(self) -> None:
         """Find out what of the block is read; all of it if a router of experts is in front."""
         whole = self._run(self.stream.clone().requires_grad_())
-        if whole is None or not all(one.requires_grad for one in whole):
+        if whole is None or not all(vectors.requires_grad for vectors in whole):
             return
         self._columns.learn(whole)
         again = self._run(self.stream)
         if again is None or not all(
-            one.isfinite().all()
-            and torch.allclose(one, other, rtol=1e-4, atol=1e-4 * float(one.detach().abs().max()))
-            for one, other in zip(whole, again, strict=True)
+            own.isfinite().all()
+            and torch.allclose(own, other, rtol=1e-4, atol=1e-4 * float(own.detach().abs().max()))
+            for own, other in zip(whole, again, strict=True)
         ):
             self._columns = ReadColumns()
 
     def read(self, stream: Tensor) -> tuple[Floats, Floats] | None:
         """Return query (dim,) and keys (token, dim) for a stream; None if the block cannot run."""
-        found = self._run(stream)
-        if found is None:
+        vectors = self._run(stream)
+        if vectors is None:
             return None
-        both = wide_array(torch.cat([found[0][None], found[1]]))  # a GPU is asked once
+        both = wide_array(torch.cat([vectors[0][None], vectors[1]]))  # a GPU is asked once
         return both[0], both[1:]
 
     def _run(self, stream: Tensor) -> tuple[Tensor, Tensor] | None:
-        head, query = self._place
-        run = self._call.on(stream)
-        if self._by_product:
+        (block, _, args, kwargs), head, query = self._call, self._head, self._query
+        run = partial(block, **{**kwargs, "hidden_states": stream})
+        if args:
+            run = partial(block, stream, *args[1:], **kwargs)
+        if self._tracked.by_product:
             own = None
             with suppress(*MISFITS):  # such as those of XLM, which keeps the keys of the first call
-                own = own_scores(run, self._given, 0)
+                own = own_scores(run, self._tracked.texts[0], 0)
             if own is None:
                 return None
             return own.query[head, query], own.key[head // (len(own.query) // len(own.key))]
         seen: list[tuple[Tensor, Tensor]] = []
 
         def attend(call: AttentionCall) -> Attended:
-            if call.module is not self._point.module:
+            if call.module is not self._tracked.point.module:
                 return call.own()
             shared = call.query.shape[1] // call.key.shape[1]
             seen.append((call.query[0, head, query], call.key[0, head // shared]))

@@ -20,7 +20,14 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from attnviz.engine.hook_points import HookedCall, HookPoints, enclosing_block, first_of, with_first
+from attnviz.engine.hook_points import (
+    HookedCall,
+    HookPoints,
+    enclosing_block,
+    first_of,
+    hooked,
+    with_first,
+)
 from attnviz.engine.patching import What
 from attnviz.engine.replacing import LostTrackError, RowEdit
 
@@ -95,8 +102,7 @@ class BatchExpansion:
         kept: int | None = None,
         inside: Inside | None = None,
     ) -> None:
-        self._calls = calls
-        self._inside = inside or Inside()
+        self._calls, self._inside = calls, inside or Inside()
         self._strategy, self._intervention, self._kept = strategy, intervention, kept
         within = [[at for at, call in enumerate(entries) if call == n] for n in range(len(calls))]
         alone = {call for call, points in enumerate(within) if len(points) == 1}
@@ -106,13 +112,11 @@ class BatchExpansion:
         rows = 1
         for call in range(len(calls)):
             late = strategy.late and call in alone and not self._inside.residual
-            self._parts.append(
-                [_Part(*each, False, False) for each in _pieces(0, rows, at_once)]
-                + [_Part(*each, True, late) for each in _pieces(rows, added.get(call, 0), at_once)]
-            )
+            new = _parts(rows, added.get(call, 0), at_once, begins=True, late=late)
+            self._parts.append([*_parts(0, rows, at_once), *new])
             rows += added.get(call, 0)
         self._next = self._tokens = 0
-        self._part = _Part(0, 1, False, False)
+        self._part = _Part(0, 1)
         self._attended: Tensor | None = None
         self._stage: Literal["through", "attend", "go on"] = "through"
         self.order = tuple(
@@ -126,16 +130,18 @@ class BatchExpansion:
         """Grow the batch of the pass that runs inside this context."""
         with ExitStack() as restored:
             for block in {id(call.block): call.block for call in self._calls}.values():
-                restored.enter_context(
-                    _replaced_forward(block, partial(self._run, block, block.forward))
-                )
+                own = vars(block)
+                before = {"forward": own["forward"]} if "forward" in own else {}
+                restored.callback(own.update, before)
+                restored.callback(own.pop, "forward")
+                own["forward"] = partial(self._run, block, block.forward)
             for module in self._inside.modules:
                 restored.callback(module.register_forward_hook(self._fed).remove)
             yield
 
     def edit(self, number: int, point: HookedCall, outputs: Tensor) -> Tensor:
-        part, last = self._part, point.what == "output"
-        if self._stage == "go on" and point.what != "mlp":
+        part, last = self._part, point.sort == "output"
+        if self._stage == "go on" and point.sort != "mlp":
             assert self._attended is not None
             return self._attended if last else outputs
         # Input from another stack may be one row for the whole batch.
@@ -179,7 +185,7 @@ class BatchExpansion:
             else:
                 results.append(plain(*own_args, **own_kwargs))
         rows = [part.rows for part in self._parts[number]]
-        self._part = _Part(0, sum(rows), False, False)
+        self._part = _Part(0, sum(rows))
         return _joined(results, rows)
 
     def _taken(self, number: int, part: _Part, arguments: Any) -> Any:
@@ -218,8 +224,7 @@ class BatchExpansion:
         kept, tokens = self._kept or 0, self._tokens
 
         def shorten(path: Path, tensor: Tensor) -> Tensor:
-            axes = call.token_axes.get(path, ())
-            for axis in axes:
+            for axis in call.token_axes.get(path, ()):
                 tensor = tensor.narrow(axis, tensor.shape[axis] - kept, kept)
             return tensor
 
@@ -250,13 +255,13 @@ class _Part:
 
     first: int
     rows: int
-    begins: bool
-    late: bool
+    begins: bool = False
+    late: bool = False
 
 
-def _pieces(first: int, rows: int, at_once: int) -> Iterator[tuple[int, int]]:
+def _parts(first: int, rows: int, at_once: int, **options: bool) -> Iterator[_Part]:
     for start in range(first, first + rows, at_once):
-        yield start, min(at_once, first + rows - start)
+        yield _Part(start, min(at_once, first + rows - start), **options)
 
 
 def _joined(results: Sequence[Any], rows: Sequence[int]) -> Any:
@@ -270,22 +275,10 @@ def _joined(results: Sequence[Any], rows: Sequence[int]) -> Any:
         )
         return whole if broadcasts else torch.cat(list(results))
     if type(whole) in (tuple, list):
-        return type(whole)(_joined(each, rows) for each in zip(*results, strict=True))
+        return type(whole)(_joined(parts, rows) for parts in zip(*results, strict=True))
     if type(whole) is dict:
         return {key: _joined([result[key] for result in results], rows) for key in whole}
     return whole
-
-
-@contextmanager
-def _replaced_forward(module: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
-    own = vars(module)
-    before = {name: own[name] for name in ("forward",) if name in own}
-    own["forward"] = forward
-    try:
-        yield
-    finally:
-        del own["forward"]
-        own.update(before)
 
 
 Path: TypeAlias = tuple[int | str, ...]
@@ -320,10 +313,10 @@ class RecordBlocks:
 
     def __init__(self, root: nn.Module, points: HookPoints) -> None:
         self._around = enclosing_block(root)
-        self._heads = {point.heads for point in points.found}
+        self._heads = {point.heads for point in points.calls}
         self._blocks = {
             id(block): block
-            for point in points.found
+            for point in points.calls
             if (block := self._around.get(id(point.module))) is not None
         }
         self.calls: list[BlockCall] = []
@@ -332,10 +325,8 @@ class RecordBlocks:
     @contextmanager
     def recording(self) -> Iterator[None]:
         """Record the block calls of a pass that runs inside this context."""
-        with ExitStack() as hooks:
-            for block in self._blocks.values():
-                hook = block.register_forward_pre_hook(self._enter, with_kwargs=True)
-                hooks.callback(hook.remove)
+        blocks = self._blocks.values()
+        with hooked(*(b.register_forward_pre_hook(self._enter, with_kwargs=True) for b in blocks)):
             yield
 
     def edit(self, number: int, point: HookedCall, outputs: Tensor) -> Tensor:
@@ -348,28 +339,24 @@ class RecordBlocks:
     def _enter(self, block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         tensors: dict[Path, Tensor] = {}
         mapped((args, kwargs), lambda path, tensor: tensors.setdefault(path, tensor))
-        hidden = next((path for path, tensor in tensors.items() if _is_hidden(path, tensor)), None)
-        if hidden is None:
-            raise LostTrackError("a block has no hidden states among its arguments")
-        tokens = tensors[hidden].shape[1]
         single = {path for path, tensor in tensors.items() if tensor.ndim > 1 and len(tensor) == 1}
-        folded = {
+        streams = (
             path
             for path, tensor in tensors.items()
-            if tensor.ndim == 3 and len(tensor) in self._heads
-        }
-        self.calls.append(
-            BlockCall(
-                block,
-                hidden,
-                frozenset(single - {hidden}),
-                frozenset(folded - {hidden}),
-                {
-                    path: tuple(axis for axis, size in enumerate(tensor.shape) if size == tokens)
-                    for path, tensor in tensors.items()
-                },
-            )
+            if path in single and tensor.ndim == 3 and tensor.is_floating_point()
+            if path[0] == 0 or path[1] == "hidden_states"
         )
+        if (hidden := next(streams, None)) is None:
+            raise LostTrackError("a block has no hidden states among its arguments")
+        of_heads = ((path, tensor) for path, tensor in tensors.items() if tensor.ndim == 3)
+        folded = {path for path, tensor in of_heads if len(tensor) in self._heads}
+        tokens = tensors[hidden].shape[1]
+        axes = {
+            path: tuple(axis for axis, size in enumerate(tensor.shape) if size == tokens)
+            for path, tensor in tensors.items()
+        }
+        single, folded = single - {hidden}, folded - {hidden}
+        self.calls.append(BlockCall(block, hidden, frozenset(single), frozenset(folded), axes))
 
 
 def mapped(value: Any, change: Callable[[Path, Tensor], Any], path: Path = ()) -> Any:
@@ -382,13 +369,3 @@ def mapped(value: Any, change: Callable[[Path, Tensor], Any], path: Path = ()) -
     if type(value) is dict:
         return {key: mapped(entry, change, (*path, key)) for key, entry in value.items()}
     return value
-
-
-def _is_hidden(path: Path, tensor: Tensor) -> bool:
-    where, name = path[:2]
-    return (
-        tensor.ndim == 3
-        and len(tensor) == 1
-        and tensor.is_floating_point()
-        and (where == 0 or name == "hidden_states")
-    )

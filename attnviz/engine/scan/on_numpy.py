@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -88,8 +88,11 @@ class NumpyRunner(SiteRunner):
     def causal(self) -> bool:
         return self._model.causal
 
-    def in_torch(self) -> PatchableModel:
-        return self._in_torch()
+    def importance(self) -> Callable[..., dict[tuple[int, int], float]]:
+        model = self._in_torch()
+        from attnviz.engine.scan.on_torch import gradient_importance  # torch only where needed
+
+        return partial(gradient_importance, model)
 
     @cached_property
     def read_out(self) -> Unembedding | None:
@@ -127,23 +130,17 @@ class NumpyRunner(SiteRunner):
             grown, rows = forks(some, begin, self._stack.shape.layers)
             edits = {layer: replaced(fork.patches) for layer, fork in enumerate(grown, begin)}
 
-            def edit(what: Any, layer: int, rows: Floats) -> Floats:
-                return edits[layer].edit_rows(Point(self.kind, what, layer), rows, 0)
+            def edit(sort: Any, layer: int, rows: Floats) -> Floats:
+                return edits[layer].edit_rows(Point(self.kind, sort, layer), rows, 0)
 
             sorts: dict[int, set[What]] = {}
             for site in (site for change in some for site in change.sites):
-                sorts.setdefault(site.layer, set()).add(site.what)
-            found = run.ends(
-                begin,
-                [fork.sources for fork in grown],
-                sorts,
-                edit,
-                start=min(first[at] for at in block),
-                last=last,
-            )
-            ends[[1 + at for at in block]] = found[rows]
+                sorts.setdefault(site.layer, set()).add(site.sort)
+            start, sources = min(first[at] for at in block), [fork.sources for fork in grown]
+            forked = run.ends(begin, sources, sorts, edit, start=start, last=last)
+            ends[[1 + at for at in block]] = forked[rows]
 
-        work = self._model.sizes.changed(tokens, [each.layers[0] for each in changes], 0)
+        work = self._model.sizes.changed(tokens, [change.layers[0] for change in changes], 0)
         spread(go_on, _blocks(changes, first, tokens), work)
         hidden = self._stack.hidden(ends)
         read = None if self.read_out is None else self._stack.unembedded(hidden)
@@ -153,48 +150,42 @@ class NumpyRunner(SiteRunner):
         shape = self._stack.shape
         probe = Input.of_ids(range(min(_PROBE, shape.context, shape.vocabulary)))
         held = self.outputs(probe).items()
-        unlike = {place: np.full((1, *values.shape[1:]), UNLIKE) for place, values in held}
-        ends = self.ends(
-            ChangedRuns(probe, [variant], lambda rows: Replace(self.kind, rows, unlike))
-        )
-        return bool(np.array_equal(*ends.hidden))
+        unlike = {key: np.full((1, *values.shape[1:]), UNLIKE) for key, values in held}
+        replaced = partial(Replace, self.kind, values=unlike)
+        return bool(np.array_equal(*self.ends(ChangedRuns(probe, [variant], replaced)).hidden))
 
-    def sites(self, what: frozenset[What]) -> Mapping[What, Mapping[int, int]]:
+    def sites(self, sorts: frozenset[What]) -> Mapping[What, Mapping[int, int]]:
         shape = self._stack.shape
 
-        def heads(each: What) -> int:
-            if each in WHOLE_LAYER:
+        def heads(sort: What) -> int:
+            if sort in WHOLE_LAYER:
                 return 1
-            return shape.kv_heads if SITES[each].shared else shape.heads
+            return shape.kv_heads if SITES[sort].shared else shape.heads
 
-        return {each: dict.fromkeys(range(shape.layers), heads(each)) for each in sorted(what)}
+        return {sort: dict.fromkeys(range(shape.layers), heads(sort)) for sort in sorted(sorts)}
 
     def plain(self, given: Input) -> Ends:
         hidden = self._stack.hidden(self._run(given, _PAST).end)
         return Ends(hidden, None if self.read_out is None else self._stack.unembedded(hidden))
 
-    def held(self, given: Input, what: frozenset[What]) -> Held:
-        run = self._run(given, what)
-        return {
-            (each, layer): run.held[each, layer][0]
-            for layer in range(self._stack.shape.layers)
-            for each in what
-        }
+    def held(self, given: Input, sorts: frozenset[What]) -> Held:
+        run, layers = self._run(given, sorts), range(self._stack.shape.layers)
+        return {(sort, layer): run.held[sort, layer][0] for layer in layers for sort in sorts}
 
     def _run(self, given: Input, keep: frozenset[What]) -> GrowingRun:
         """Return the recorded run of a text, with its values; recent runs are reused."""
         with self._lock:
             kept, run = self._runs.pop(given, (frozenset[What](), None))
             texts = self._together(given)
-        found = {given: run}
+        runs: Sequence[GrowingRun | None] = [run]
         if run is None or not keep - {"residual", "output"} <= kept:
             kept |= keep
-            runs = GrowingRun(self._stack, [text.ids for text in texts], kept).by_text()
-            found = dict(reversed(list(zip(texts, runs, strict=True))))
-            run = runs[0]
+            runs = new = GrowingRun(self._stack, [text.ids for text in texts], kept).by_text()
+            run = new[0]
             self._stack.finite = self._stack.finite and bool(np.isfinite(run.end).all())
         with self._lock:
-            self._runs |= {text: (kept, each) for text, each in found.items() if each is not None}
+            ran = reversed([*zip(texts, runs, strict=False)])
+            self._runs |= {text: (kept, own) for text, own in ran if own is not None}
             for text in list(self._runs)[: -max(2, _KNOWN // run.bytes)]:
                 del self._runs[text]
         return run
@@ -248,7 +239,7 @@ def forks(changes: Sequence[Change], first: int, layers: int) -> tuple[list[Fork
     for some, change in zip(sites, changes, strict=True):
         for site in change.sites:
             some[site.layer] = (*some.get(site.layer, ()), site)
-    ends, found = [-1] * len(changes), []
+    ends, grown = [-1] * len(changes), list[Fork]()
     for layer in range(first, layers):
         keys = [(end, some.get(layer, ())) for end, some in zip(ends, sites, strict=True)]
         begun = (key for key in dict.fromkeys(keys) if key != (-1, ()))
@@ -256,9 +247,9 @@ def forks(changes: Sequence[Change], first: int, layers: int) -> tuple[list[Fork
         patches: dict[int | None, Patch] = {
             row: Patch(here) for (_, here), row in rows.items() if here
         }
-        found.append(Fork(tuple(source for source, _ in rows), patches))
+        grown.append(Fork(tuple(source for source, _ in rows), patches))
         ends = [rows.get(key, -1) for key in keys]
-    return found, ends
+    return grown, ends
 
 
 # The own attention ------------------------------------------------------------------------------
@@ -299,7 +290,7 @@ class OwnRunner(Runner):
         attention = self._model.attention
         return not any(attention.output_by_head[:, head].any() for _, head in variant.heads)
 
-    def in_torch(self) -> NoReturn:
+    def importance(self) -> NoReturn:
         raise UsageError(
             f"{self._model.info.name!r} predicts no words: it has no loss to differentiate"
         )

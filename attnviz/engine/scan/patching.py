@@ -62,7 +62,7 @@ class PlainRun:
 class PatchWork:
     """One prompt pair that is ready to be patched, with the values of both runs.
 
-    pair: its index. what: the kinds of patch sites. clean, corrupt: the unpatched runs of both
+    pair: its index. sorts: those of its sites. clean, corrupt: the unpatched runs of both
         prompts. base: the run that is patched, one of these two. own: the values of ``base``.
     held: the values of the other run, at the tokens of ``base``.
     answer, foil: token ids. same: how many tokens at the beginning are surely equal in both runs.
@@ -70,7 +70,7 @@ class PatchWork:
     """
 
     pair: int
-    what: frozenset[What]
+    sorts: frozenset[What]
     clean: PlainRun
     corrupt: PlainRun
     base: PlainRun
@@ -83,28 +83,31 @@ class PatchWork:
 
     def plain(self, run: PlainRun) -> dict[PatchMetric, float]:
         """Return the metrics of one of the two unpatched runs."""
-        found: dict[PatchMetric, float] = {
+        metrics: dict[PatchMetric, float] = {
             "log_prob": float(run.scores[self.answer]),
             "kl": float(kl_divergence(self.clean.scores, run.scores)),
         }
         if self.foil is not None:
-            found["logit_diff"] = float(run.logits[self.answer] - run.logits[self.foil])
-        return found
+            metrics["logit_diff"] = float(run.logits[self.answer] - run.logits[self.foil])
+        return metrics
 
     def starts(self, patches: Sequence[Patch]) -> list[int | None]:
         """Return for each patch the first token at which it changes a value, None if none."""
         differ = dict(zip(self.own, all_on_host([*map(self._differ, self.own)]), strict=True))
         for tokens in differ.values():
             tokens[: self.same] = False
-        found = []
-        for patch in patches:
-            firsts = (_first(differ, site) for site in patch.sites)
-            found.append(min((first for first in firsts if first is not None), default=None))
-        return found
 
-    def _differ(self, place: tuple[What, int]) -> Array:
+        def first(site: Site) -> int | None:
+            here = differ[site.sort, site.layer][:, head_of(site)]
+            tokens = np.arange(len(here)) if site.tokens is None else np.array(site.tokens)
+            return next(iter(tokens[here[tokens]].tolist()), None)
+
+        firsts = (map(first, patch.sites) for patch in patches)
+        return [min((at for at in some if at is not None), default=None) for some in firsts]
+
+    def _differ(self, key: tuple[What, int]) -> Array:
         """Return a boolean (token, head), True where the values of the two runs differ."""
-        own, held = self.own[place], self.held[place]
+        own, held = self.own[key], self.held[key]
         if self.rounding:
             return abs(own - held).max(-1) > self.rounding * abs(own).max()
         return (own != held).any(-1)
@@ -114,7 +117,9 @@ class Patching:
     """Patches prompt pairs: puts values of one prompt's run into the run of the other prompt.
 
     runner: runs the model. estimate: returns first-order estimates of patches.
-    notes: sentences about how it was done; more may come while it runs.
+    notes: sentences about how it was done; more may come while it runs. labels: the names of a
+        classifier's labels, which are its answers. answers: True for question answering, where the
+        prediction is the prompt's token to start at. queries: the query heads of each layer.
     """
 
     def __init__(
@@ -128,33 +133,19 @@ class Patching:
         assert (estimate is None) == (options.method == "exact")
         self._estimate, self._pairs, self._options = estimate, pairs, options
         self._plain: dict[int, tuple[PlainRun, PlainRun]] = {}
-        self.notes = runner.notes
+        self.notes, self.labels, self.answers = runner.notes, runner.labels, runner.answers
+        self.queries = runner.heads
 
-    @property
-    def labels(self) -> Sequence[str]:
-        """Return the names of a classifier's labels, which are its answers; empty otherwise."""
-        return self._runner.labels
-
-    @property
-    def answers(self) -> bool:
-        """Return True for question answering: the prediction is the prompt's token to start at."""
-        return self._runner.answers
-
-    @property
-    def queries(self) -> Mapping[int, int]:
-        """Return the number of query heads of each layer that can be patched."""
-        return self._runner.heads
-
-    def heads(self, what: What) -> Mapping[int, int]:
-        """Return by layer how many sites of one kind there are; UnsupportedError if none."""
+    def heads(self, sort: What) -> Mapping[int, int]:
+        """Return by layer how many sites of one sort there are; UnsupportedError if none."""
         with self._runner.open():
-            return self._runner.sites(frozenset({what}))[what]
+            return self._runner.sites(frozenset({sort}))[sort]
 
-    def sites(self, what: What, tokens: Sequence[tuple[int, ...] | None] = (None,)) -> list[Site]:
-        """Return every site of one kind by layer, head and tokens; None of these means all."""
+    def sites(self, sort: What, tokens: Sequence[tuple[int, ...] | None] = (None,)) -> list[Site]:
+        """Return every site of one sort by layer, head and tokens; None of these means all."""
         return [
-            Site(what, layer, None if what in WHOLE_LAYER else head, some)
-            for layer, count in self.heads(what).items()
+            Site(sort, layer, None if sort in WHOLE_LAYER else head, some)
+            for layer, count in self.heads(sort).items()
             for head in range(count)
             for some in tokens
         ]
@@ -163,7 +154,7 @@ class Patching:
         """Return the query heads that a patch site affects; several share a key/value head."""
         if site.head is None:
             return ()
-        group = self.queries[site.layer] // self.heads(site.what)[site.layer]
+        group = self.queries[site.layer] // self.heads(site.sort)[site.layer]
         return tuple(range(site.head * group, (site.head + 1) * group))
 
     def predictions(self, pair: int) -> tuple[Prediction, Prediction]:
@@ -189,14 +180,14 @@ class Patching:
         if not wanted:
             return
         runner = self._runner
-        what = frozenset(site.what for at in wanted for site in patches[at].sites)
+        sorts = frozenset(site.sort for at in wanted for site in patches[at].sites)
         with runner.open():
-            heads = runner.sites(what)
+            heads = runner.sites(sorts)
             for at in wanted:
                 self._require_sites(pair, heads, patches[at])
-            work, places = self._work(pair, what, answer, foil)
+            work, tokens = self._work(pair, sorts, answer, foil)
             size = runner.size(work.base.given, len(wanted))
-        there = {at: patch for at in wanted if (patch := reached(patches[at], places)) is not None}
+        there = {at: patch for at in wanted if (patch := reached(patches[at], tokens)) is not None}
         starts = dict(zip(there, work.starts(list(there.values())), strict=True))
         moving = [at for at in there if starts[at] is not None]
         idle = tuple(at for at in wanted if at not in moving)
@@ -215,32 +206,32 @@ class Patching:
             with runner.open():
                 begin = [starts[at] or 0 for at in chosen]
                 measure = partial(_measured, runner, work, some, begin, self._options.metrics)
-                found = runner.attempt(work.base.given, len(some), measure)
-            yield _piece(work, tuple(chosen), found)
+                measured = runner.attempt(work.base.given, len(some), measure)
+            yield _piece(work, tuple(chosen), measured)
 
     def _require_sites(
         self, pair: int, counts: Mapping[What, Mapping[int, int]], patch: Patch
     ) -> None:
         corrupt = self._pairs[pair].corrupt
         for site in patch.sites:
-            heads = counts[site.what]
+            heads = counts[site.sort]
             if site.layer not in heads:
                 raise UsageError(
-                    f"no {site.what} in layer {site.layer}: expected one of "
+                    f"no {site.sort} in layer {site.layer}: expected one of "
                     f"{', '.join(map(str, heads))}"
                 )
             if not 0 <= (site.head or 0) < heads[site.layer]:
                 raise UsageError(
-                    f"no {site.what} of head {site.head} in layer {site.layer}: expected 0 to "
+                    f"no {site.sort} of head {site.head} in layer {site.layer}: expected 0 to "
                     f"{heads[site.layer] - 1}"
                 )
-            looks = corrupt.keys if SITES[site.what].shared else corrupt.queries
+            looks = corrupt.keys if SITES[site.sort].shared else corrupt.queries
             tokens = len(looks(self._runner.kind))
             if not all(0 <= token < tokens for token in site.tokens or ()):
                 raise UsageError(f"no token {max(site.tokens or ())}: expected 0 to {tokens - 1}")
 
     def _work(
-        self, pair: int, what: frozenset[What], answer: int, foil: int | None
+        self, pair: int, sorts: frozenset[What], answer: int, foil: int | None
     ) -> tuple[PatchWork, tuple[int, ...] | None]:
         """Return a pair ready for patching, and the base run's positions that can be; None: all."""
         clean, corrupt = self._plainly(pair)
@@ -249,31 +240,29 @@ class Patching:
                 raise UsageError(
                     f"no token {token}: expected an id from 0 to {len(clean.logits) - 1}"
                 )
-        held = [self._runner.held(run.given, what) for run in (clean, corrupt)]
-        places, same = self._pairs[pair].places, 0
-        if places is None and self._runner.causal and clean.given.target is None:
-            pairs = zip(clean.given.ids, corrupt.given.ids, strict=True)
-            same = next(
-                (at for at, (one, two) in enumerate(pairs) if one != two), len(clean.given.ids)
-            )
+        held = [self._runner.held(run.given, sorts) for run in (clean, corrupt)]
+        aligned, same = self._pairs[pair].aligned, 0
+        if aligned is None and self._runner.causal and clean.given.target is None:
+            differs = np.array(clean.given.ids) != np.array(corrupt.given.ids)
+            same = int(differs.argmax()) if differs.any() else len(differs)
         if self._options.direction == "denoise":
             base, own, other = corrupt, held[1], held[0]
         else:
             base, own, other = clean, held[0], held[1]
-            if places is not None:
-                back = {place: at for at, place in enumerate(places)}
-                places = tuple(back.get(at, -1) for at in range(len(clean.given.text)))
-        if places is not None:
-            moved = sorted(each for each in what if SITES[each].by_position)
+            if aligned is not None:
+                back = {token: at for at, token in enumerate(aligned)}
+                aligned = tuple(back.get(at, -1) for at in range(len(clean.given.text)))
+        if aligned is not None:
+            moved = sorted(sort for sort in sorts if SITES[sort].by_position)
             if moved:
                 raise UsageError(
                     f"the {moved[0]} of a token depends on where it stands, and aligned prompts "
                     f"have it elsewhere: patch outputs, values, mlp or residual"
                 )
-            other = {key: values[list(places)] for key, values in other.items()}
+            other = {key: values[list(aligned)] for key, values in other.items()}
         work = PatchWork(
             pair=pair,
-            what=what,
+            sorts=sorts,
             clean=clean,
             corrupt=corrupt,
             base=base,
@@ -284,9 +273,9 @@ class Patching:
             same=same,
             rounding=self._runner.rounding,
         )
-        if places is None:
+        if aligned is None:
             return work, None
-        return work, tuple(at for at, place in enumerate(places) if place >= 0)
+        return work, tuple(at for at, token in enumerate(aligned) if token >= 0)
 
     def _plainly(self, pair: int) -> tuple[PlainRun, PlainRun]:
         """Return the unpatched runs of the clean and the corrupt prompt; recent ones are reused."""
@@ -309,16 +298,15 @@ class Patching:
         length = len(pair.corrupt.predicted)
         if at is not None and not 0 <= at < length:
             raise UsageError(f"no position {at}: the prompt has tokens 0 to {length - 1}")
-        other = at if at is None or pair.places is None else pair.places[at]
+        other = at if at is None or pair.aligned is None else pair.aligned[at]
         if other == -1:
             raise UsageError(f"the clean prompt has no token that corresponds to token {at}")
         mask, prompts = self._runner.mask_id, []
-        for given, place in ((pair.clean, other), (pair.corrupt, at)):
-            if places := self._runner.label_places(given):
-                prompts.append((given, places[-1] if place is None else place))
-                continue
-            if self._runner.causal:
-                prompts.append((given, len(given.predicted) - 1 if place is None else place))
+        for given, position in ((pair.clean, other), (pair.corrupt, at)):
+            labelled = self._runner.label_places(given)
+            if labelled or self._runner.causal:
+                last = labelled[-1] if labelled else len(given.predicted) - 1
+                prompts.append((given, last if position is None else position))
                 continue
             if mask is None:
                 raise UnsupportedError(
@@ -326,13 +314,13 @@ class Patching:
                     f"predicts nothing"
                 )
             holes = [token for token, number in enumerate(given.ids) if number == mask]
-            if place is None and len(holes) != 1:
+            if position is None and len(holes) != 1:
                 raise UsageError(
                     f"this model predicts where a token is masked: expected one mask token, "
                     f"{mask.text!r}, in each prompt; got {len(holes)}"
                 )
-            place = holes[0] if place is None else place
-            prompts.append((given.masked(place, mask), place))
+            position = holes[0] if position is None else position
+            prompts.append((given.masked(position, mask), position))
         return prompts
 
     def _run(self, given: Input, position: int) -> PlainRun:
@@ -382,42 +370,32 @@ def _measured(
     assert ends.read is not None
     rows, wanted = _rows(runner, base.given, base.position, ends.read), [work.answer]
     plain = work.plain(base)
-    found: Measured = {}
+    measured: Measured = {}
     if "log_prob" in metrics:
         compared = read_out.compare(rows[:1], rows[1:, None], wanted)
-        found["log_prob"] = plain["log_prob"] - compared.loss_delta[:, 0].astype(np.float64)
+        measured["log_prob"] = plain["log_prob"] - compared.loss_delta[:, 0].astype(np.float64)
     if "kl" in metrics:
         if "log_prob" not in metrics or base is not work.clean:
             clean = rows[:1] if base is work.clean else work.clean.row
             compared = read_out.compare(clean, rows[1:, None], wanted)
-        found["kl"] = compared.kl[:, 0].astype(np.float64)
+        measured["kl"] = compared.kl[:, 0].astype(np.float64)
     if "logit_diff" in metrics and work.foil is not None:
         _, change = read_out.logit_difference(rows[0], rows[1:], work.answer, work.foil)
-        found["logit_diff"] = plain["logit_diff"] + change
-    return found
+        measured["logit_diff"] = plain["logit_diff"] + change
+    return measured
 
 
-def reached(patch: Patch, places: Collection[int] | None) -> Patch | None:
-    """Return the patch limited to tokens in ``places``, None being all; None if none is left."""
-    if places is None:
+def reached(patch: Patch, tokens: Collection[int] | None) -> Patch | None:
+    """Return the patch limited to some tokens, None being all; None if no site is left."""
+    if tokens is None:
         return patch
     sites = []
     for site in patch.sites:
-        tokens = [token for token in (site.tokens or sorted(places)) if token in places]
-        if tokens:
-            sites.append(replace(site, tokens=tuple(tokens)))
+        if some := tuple(token for token in (site.tokens or sorted(tokens)) if token in tokens):
+            sites.append(replace(site, tokens=some))
     return Patch(tuple(sites)) if sites else None
 
 
-def _first(differ: Mapping[tuple[What, int], NDArray[np.bool_]], site: Site) -> int | None:
-    """Return the first token where a site differs, by booleans (token, head); None if nowhere."""
-    here = differ[site.what, site.layer][:, head_of(site)]
-    tokens = np.flatnonzero(here if site.tokens is None else here[list(site.tokens)])
-    if not len(tokens):
-        return None
-    return int(tokens[0]) if site.tokens is None else site.tokens[int(tokens[0])]
-
-
-def _piece(work: PatchWork, patches: tuple[int, ...], found: Measured) -> PatchScores:
+def _piece(work: PatchWork, patches: tuple[int, ...], measured: Measured) -> PatchScores:
     clean, corrupt = work.plain(work.clean), work.plain(work.corrupt)
-    return PatchScores(work.pair, patches, found, clean, corrupt)
+    return PatchScores(work.pair, patches, measured, clean, corrupt)

@@ -5,16 +5,19 @@ Every shortcut is tried against the plain way, and used only if the numbers are 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
+from attnviz.engine.device_sizes import sizes
 from attnviz.engine.effects import Positions, Variant
 from attnviz.engine.feed_forward import find_feed_forward
 from attnviz.engine.forward_pass import ends_alike, length_class, nearly_equal, not_its_own
@@ -38,7 +41,6 @@ from attnviz.engine.scan.expansion import (
     RecordBlocks,
     Strategy,
 )
-from attnviz.engine.scan.memory import rows_at_once
 from attnviz.engine.scan.runner import ENDING, UNLIKE
 from attnviz.engine.scan.unembedding import Unembedding
 from attnviz.errors import LoadError, UnsupportedError
@@ -78,9 +80,8 @@ class ScanPlan:
     ends_short: bool = False
     no_op: dict[Variant, bool] = field(default_factory=dict)
 
-    def at_once(self, given: Input) -> int:
-        """Return on how many rows of this text a block should be called at once to be fastest."""
-        return rows_at_once([call.block for call in self.calls], len(given.ids))
+
+_Planned = TypeVar("_Planned", bound="ScanPlan | Way")
 
 
 def make_plan(model: PatchableModel, given: Input, positions: Positions = "all") -> ScanPlan:
@@ -96,10 +97,8 @@ def make_plan(model: PatchableModel, given: Input, positions: Positions = "all")
         blocks = tuple(record.calls), tuple(record.entries)
     except LostTrackError:
         clean, blocks = run_pass(model, probe, Untouched(), project_all=True), ((), ())
-    unembedding = _unembedding(model, probe, clean)
-    plan = ScanPlan(
-        model, None, *blocks, unembedding, causal=True, probe=probe, hidden=clean.hidden
-    )
+    read_out = _unembedding(model, probe, clean)
+    plan = ScanPlan(model, None, *blocks, read_out, causal=True, probe=probe, hidden=clean.hidden)
     if model.ours:
         return replace(plan, strategy=STRATEGIES[0], ends_short=positions == "last")
     trials = _trials(model)
@@ -111,27 +110,26 @@ def make_plan(model: PatchableModel, given: Input, positions: Positions = "all")
     causal = _alike(other, plain) and (torch.equal(other, plain) or is_causal(model, probe))
     plan = replace(plan, causal=causal)
     rows = Replace(model.kind, dict(enumerate(trials, start=1)), _unlike(model))
-    found = fitting(
-        STRATEGIES if plan.entries else (),
-        plainly[:-1],
-        lambda *way: run_expanded(
-            plan, way[0], given=probe, variants=trials, intervention=rows, at_once=2, kept=way[1]
-        ).hidden[1:],
-        short=positions == "last" and plan.causal,
-    )
-    return plan if found is None else replace(plan, strategy=found[0], ends_short=found[1])
+
+    def grown(strategy: Strategy, kept: int | None) -> Tensor:
+        expanded = run_expanded(plan, strategy, probe, trials, rows, at_once=2, kept=kept)
+        return expanded.hidden[1:]
+
+    strategies, short = STRATEGIES if plan.entries else (), positions == "last" and plan.causal
+    return fitting(plan, strategies, plainly[:-1], grown, short=short)
 
 
 def fitting(
+    plan: _Planned,
     strategies: Sequence[Strategy],
     expected: Tensor,
     run: Callable[[Strategy, int | None], Tensor],
     *,
     short: bool,
-) -> tuple[Strategy, bool] | None:
-    """Return the first strategy that gives the ``expected`` states; None if no strategy does.
+) -> _Planned:
+    """Return a plan or a way with the first strategy that gives the ``expected`` states, if any.
 
-    The second value is True if the last block may compute the last tokens only.
+    It says, too, whether the last block may compute the last tokens only.
     expected: (row, token, width). run: returns these for a strategy and the number of last tokens
         to compute, None for all. short: True tries the last tokens only.
     """
@@ -140,19 +138,12 @@ def fitting(
         for strategy in strategies:
             try:
                 if nearly_equal(run(strategy, kept)[:, read], expected[:, read]):
-                    return strategy, kept is not None
+                    return replace(plan, strategy=strategy, ends_short=kept is not None)
             except torch.OutOfMemoryError:  # says nothing about the strategy
                 raise
             except MISFITS:
                 continue
-    return None
-
-
-def check_clean_row(plan: ScanPlan, row: Tensor, plain: Tensor, *, short: bool) -> None:
-    """Raise LostTrackError if a batch's unchanged row (token, width) is not the text's own."""
-    read = slice(-ENDING if short else None, None)
-    if not ends_alike(plan.model.root, row[read], plain[read], exact=False):
-        raise LostTrackError("a grown batch ends in other numbers than the text alone")
+    return plan
 
 
 def require_own(model: PatchableModel, given: Input) -> None:
@@ -160,14 +151,13 @@ def require_own(model: PatchableModel, given: Input) -> None:
 
     This is tested once for each length class, inside ``HookPoints.borrowed``. given: the text.
     """
-    place = model.kind, class_of(given)
+    key = model.kind, class_of(given)
     known = _own.setdefault(model.root, set())
-    if place in known:
-        return
-    plain, untouched = (run_pass(model, given, each).hidden for each in (None, Untouched()))
-    if not ends_alike(model.root, untouched, plain, exact=True):
-        raise not_its_own(model.root, "it ends in other numbers")
-    known.add(place)
+    if key not in known:
+        plain, untouched = run_pass(model, given, None), run_pass(model, given, Untouched())
+        if not ends_alike(model.root, untouched.hidden, plain.hidden, exact=True):
+            raise not_its_own(model.root, "it ends in other numbers")
+        known.add(key)
 
 
 _own: WeakKeyDictionary[nn.Module, set[tuple[Kind, int]]] = WeakKeyDictionary()
@@ -200,25 +190,19 @@ def run_expanded(
     rows that a block is called on. kept: how many last tokens the last block computes; None is all.
     inside: what is edited in addition to heads' outputs.
     """
-    added: dict[int, int] = {}
-    for variant in variants:
-        call = plan.entries[_first_point(plan.model, variant)]
-        added[call] = added.get(call, 0) + 1
     inside = inside or Inside()
-    expansion = BatchExpansion(
+    growth = BatchExpansion(
         calls=plan.calls,
         entries=plan.entries,
-        added=added,
+        added=Counter(plan.entries[_first_point(plan.model, variant)] for variant in variants),
         strategy=strategy,
         intervention=intervention,
         at_once=at_once,
         kept=kept,
         inside=inside,
     )
-    with expansion.expanding():
-        return run_pass(
-            plan.model, given, expansion, order=expansion.order, inside=inside.attention
-        )
+    with growth.expanding():
+        return run_pass(plan.model, given, growth, order=growth.order, inside=inside.attention)
 
 
 def is_no_op(plan: ScanPlan, variant: Variant) -> bool:
@@ -234,7 +218,7 @@ def _first_point(model: PatchableModel, variant: Change) -> int:
     layers = variant.layers
     return next(
         number
-        for number, point in enumerate(model.hook_points.found)
+        for number, point in enumerate(model.hook_points.calls)
         if point.kind == model.kind and point.layer in layers
     )
 
@@ -255,10 +239,14 @@ def _unembedding(model: PatchableModel, probe: Input, clean: ForwardOutput) -> U
         return None
 
     def own(rows: Tensor) -> Tensor:
-        with _replaced_input(head, rows), model.hook_points.intervening(Untouched()):
-            found = model.run(probe)
-        assert found is not None
-        return found[0]
+        """Return what the head makes of ``rows`` (row, width) as if they were one text."""
+        entering = head.register_forward_pre_hook(
+            lambda module, args: (rows[None].to(args[0].dtype), *args[1:])
+        )
+        with hooked(entering), model.hook_points.intervening(Untouched()):
+            own_logits = model.run(probe)
+        assert own_logits is not None
+        return own_logits[0]
 
     plain = Unembedding(weight if known else rows.new_empty(shape[0], 0), bias)
     if model.ours:
@@ -277,7 +265,7 @@ def _unembedding(model: PatchableModel, probe: Input, clean: ForwardOutput) -> U
     return whole if _alike(whole.logits(rows[0]), logits[0].float()) else None
 
 
-def same_logits(found: Tensor, expected: Tensor, dtype: torch.dtype) -> bool:
+def same_logits(own: Tensor, expected: Tensor, dtype: torch.dtype) -> bool:
     """Return True if logits in float32 are those that a model computes in numbers of ``dtype``.
 
     Logits in half precision are sums in float32 that are rounded by half an epsilon of each, and
@@ -286,23 +274,12 @@ def same_logits(found: Tensor, expected: Tensor, dtype: torch.dtype) -> bool:
     that changes them by that much is noticed, in bfloat16 0.8 %, in float16 0.1 %.
     """
     if dtype not in (torch.float16, torch.bfloat16):
-        return nearly_equal(found, expected)
-    if found.shape != expected.shape:
+        return nearly_equal(own, expected)
+    if own.shape != expected.shape:
         return False
-    apart, epsilon = found - expected, torch.finfo(dtype).eps
+    apart, epsilon = own - expected, torch.finfo(dtype).eps
     largest = apart.abs().max() <= 4 * epsilon * expected.abs().max()
     return bool(largest & (apart.square().mean() <= epsilon**2 * expected.square().mean()))
-
-
-@contextmanager
-def _replaced_input(head: nn.Module, rows: Tensor) -> Iterator[None]:
-    """Let ``head`` project ``rows`` (row, width) as if they were one text inside this context."""
-
-    def enter(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        return (rows[None].to(args[0].dtype), *args[1:])
-
-    with hooked(head.register_forward_pre_hook(enter)):
-        yield
 
 
 def is_causal(model: PatchableModel, probe: Input) -> bool:
@@ -312,10 +289,9 @@ def is_causal(model: PatchableModel, probe: Input) -> bool:
     """
     if model.ours:
         return True
-    both = run_pass(model, probe, Untouched(), _other_end(probe)).hidden
-    one, other = both[0, 0], both[1, 0]
-    if torch.equal(one, other) or not _alike(one, other):
-        return torch.equal(one, other)
+    own, other = run_pass(model, probe, Untouched(), _other_end(probe)).hidden[:, 0]
+    if torch.equal(own, other) or not _alike(own, other):
+        return torch.equal(own, other)
     kinds: tuple[Kind, ...] = ("self", "encoder") if probe.target is None else ("decoder",)
     first = _FirstQuery(kinds)
     with suppress(*MISFITS, UnsupportedError):
@@ -330,7 +306,7 @@ class _FirstQuery(Untouched):
         self._kinds, self.sees_later = kinds, False
 
     def edit_rows(self, point: HookedCall, outputs: Tensor, first: int) -> Tensor:
-        if point.what == "pattern" and point.kind in self._kinds:
+        if point.sort == "pattern" and point.kind in self._kinds:
             square = outputs.shape[1] == outputs.shape[3]  # a sink may stand beside the keys
             self.sees_later |= square and bool((outputs[:, 0, :, 1:] > 0).any())
         return outputs
@@ -353,25 +329,20 @@ def _trials(model: PatchableModel) -> list[Variant]:
 
 
 def _unlike(model: PatchableModel) -> Held:
-    return {
-        ("output", point.layer): torch.full(
-            (1, point.heads, point.dim), UNLIKE, device=model.device
-        )
-        for point in model.hook_points.found
-        if point.kind == model.kind
-    }
+    points = (point for point in model.hook_points.calls if point.kind == model.kind)
+    unlike = partial(torch.full, fill_value=UNLIKE, device=model.device)
+    return {("output", own.layer): unlike((1, own.heads, own.dim)) for own in points}
 
 
-def _alike(found: Tensor, expected: Tensor) -> bool:
+def _alike(own: Tensor, expected: Tensor) -> bool:
     """Return True if two tensors are equal up to rounding, and finite at the same positions."""
-    known = found.isfinite()
-    if found.shape != expected.shape or not known.equal(expected.isfinite()):
+    known = own.isfinite()
+    if own.shape != expected.shape or not known.equal(expected.isfinite()):
         return False
-    return not known.any() or nearly_equal(found[known], expected[known])
+    return not known.any() or nearly_equal(own[known], expected[known])
 
 
 # Sites ------------------------------------------------------------------------------------------
-
 
 _ALONE = Strategy("leave", late=False)
 
@@ -390,44 +361,31 @@ class Way:
     ends_short: bool = False
 
 
-def find_way(plan: ScanPlan, what: frozenset[What]) -> Way:
-    """Return the way to patch sites of some kinds; UnsupportedError if there is none."""
-    keep = Keep(plan.model.kind, what)
-    inside = _inside(plan, what)
+def find_way(plan: ScanPlan, sorts: frozenset[What]) -> Way:
+    """Return the way to patch sites of some sorts; UnsupportedError if there is none."""
+    keep, inside = Keep(plan.model.kind, sorts), _inside(plan, sorts)
     try:
         run_alone(plan, inside, plan.probe, keep)
     except torch.OutOfMemoryError:
         raise
     except MISFITS as error:
         raise not_its_own(plan.model.root, str(error)) from error
-    heads = {
-        each: {layer: held.shape[1] for (sort, layer), held in keep.held.items() if sort == each}
-        for each in sorted(what)
-    }
+    heads: dict[What, dict[int, int]] = {sort: {} for sort in sorted(sorts)}
+    for (sort, layer), values in keep.held.items():
+        heads[sort][layer] = values.shape[1]
     way = Way(inside, heads)
     if plan.strategy is None:
         return way
-    held = {place: 2 * values.flip(0) for place, values in keep.held.items()}
+    held = {key: 2 * values.flip(0) for key, values in keep.held.items()}
     trials = _site_trials(plan, heads)
     replaced = partial(Replace, plan.model.kind, values=held)
-    expected = run_changed(plan, way, plan.probe, trials, replaced, at_once=1).hidden
-    found = fitting(
-        [plan.strategy, *(each for each in STRATEGIES if each != plan.strategy)],
-        expected,
-        lambda strategy, kept: (
-            run_changed(
-                plan,
-                replace(way, strategy=strategy),
-                plan.probe,
-                trials,
-                replaced,
-                at_once=2,
-                kept=kept,
-            ).hidden
-        ),
-        short=plan.ends_short,
-    )
-    return way if found is None else replace(way, strategy=found[0], ends_short=found[1])
+
+    def grown(strategy: Strategy | None, kept: int | None = None) -> Tensor:
+        tried = replace(way, strategy=strategy)
+        return run_changed(plan, tried, plan.probe, trials, replaced, at_once=2, kept=kept).hidden
+
+    strategies = [plan.strategy, *(other for other in STRATEGIES if other != plan.strategy)]
+    return fitting(way, strategies, grown(None), grown, short=plan.ends_short)
 
 
 def run_alone(plan: ScanPlan, inside: Inside, given: Input, intervention: RowEdit) -> ForwardOutput:
@@ -443,19 +401,23 @@ def run_changed(
     changes: Sequence[Change],
     replaced: Callable[[Mapping[int | None, Change]], Replace],
     *,
-    at_once: int,
+    at_once: int | None = None,
     kept: int | None = None,
 ) -> ForwardOutput:
     """Return the results of a pass: the text in row 0, each ablation or patch in its own row.
 
     changes: the ablations or patches, in the order in which a pass reaches them. replaced: makes
-    the intervention from the changes by row. at_once: the most rows that a block is called on.
-    kept: how many last tokens the last block computes; None is all.
+    the intervention from the changes by row. at_once: the most rows that a block is called on; None
+    takes the fastest. kept: how many last tokens the last block computes; None is all.
     """
     if way.strategy is None:
-        each = [run_alone(plan, way.inside, given, replaced({}))]
-        each += [run_alone(plan, way.inside, given, replaced({0: change})) for change in changes]
-        return ForwardOutput.of_rows(each)
+        rows = [replaced({}), *(replaced({0: change}) for change in changes)]
+        texts = [run_alone(plan, way.inside, given, row) for row in rows]
+        projected = [text.projected for text in texts if text.projected is not None]
+        together = torch.cat(projected) if projected else None
+        return ForwardOutput(torch.cat([text.hidden for text in texts]), together, None)
+    if at_once is None:  # how many are fastest
+        at_once = rows_at_once([call.block for call in plan.calls], len(given.ids))
     return run_expanded(
         plan,
         way.strategy,
@@ -468,9 +430,9 @@ def run_changed(
     )
 
 
-def _inside(plan: ScanPlan, what: frozenset[What]) -> Inside:
-    attention = frozenset(what - WHOLE_LAYER - {"output"})
-    if what.isdisjoint(WHOLE_LAYER):
+def _inside(plan: ScanPlan, sorts: frozenset[What]) -> Inside:
+    attention = frozenset(sorts - WHOLE_LAYER - {"output"})
+    if sorts.isdisjoint(WHOLE_LAYER):
         return Inside(attention)
     model = plan.model
     if not plan.calls:
@@ -479,32 +441,65 @@ def _inside(plan: ScanPlan, what: frozenset[What]) -> Inside:
             f"enters or leaves a layer cannot be told"
         )
     points: dict[What, dict[int, HookedCall]] = {"residual": {}, "mlp": {}}
-    for call, point in zip(plan.entries, model.hook_points.found, strict=True):
-        for each, found in points.items():
+    for call, point in zip(plan.entries, model.hook_points.calls, strict=True):
+        for sort, of_calls in points.items():
             same_stack = (point.kind == "encoder") == (model.kind == "encoder")
-            if (point.kind == model.kind if each == "residual" else same_stack) and each in what:
+            if (point.kind == model.kind if sort == "residual" else same_stack) and sort in sorts:
                 block = plan.calls[call].block
-                whole = HookedCall(model.kind, point.layer, block, 1, plan.hidden.shape[-1], each)
-                found.setdefault(call, whole)
-    modules = find_feed_forward(model, plan.probe) if "mlp" in what else {}
-    return Inside(
-        attention,
-        points["residual"],
-        points["mlp"],
-        tuple({id(module): module for module in modules.values()}.values()),
-    )
+                whole = HookedCall(model.kind, point.layer, block, 1, plan.hidden.shape[-1], sort)
+                of_calls.setdefault(call, whole)
+    modules = find_feed_forward(model, plan.probe).values() if "mlp" in sorts else ()
+    alone = tuple({id(module): module for module in modules}.values())
+    return Inside(attention, points["residual"], points["mlp"], alone)
 
 
 def _site_trials(plan: ScanPlan, heads: Mapping[What, Mapping[int, int]]) -> list[Patch]:
     """Return patches in the first layer, the last and both, in the order of a pass."""
-    ends = []
-    for at in (0, -1):
-        places = [(what, list(layers.items())[at]) for what, layers in heads.items()]
-        ends.append(
-            tuple(
-                Site(what, layer, None if what in WHOLE_LAYER else count - 1)
-                for what, (layer, count) in places
-            )
+
+    def sites(at: int) -> tuple[Site, ...]:
+        ends = ((sort, *list(layers.items())[at]) for sort, layers in heads.items())
+        return tuple(
+            Site(sort, layer, None if sort in WHOLE_LAYER else count - 1)
+            for sort, layer, count in ends
         )
-    trials = [Patch(ends[0]), Patch(ends[1]), Patch(ends[0] + ends[1])]
+
+    trials = [Patch(sites(0)), Patch(sites(-1)), Patch(sites(0) + sites(-1))]
     return [trials[at] for at in ordered(plan.model, trials)]
+
+
+# What makes a pass fast ---------------------------------------------------------------------------
+
+_ACTIVATIONS = "transformers.activations"
+
+
+_GELU_ROUNDING = 2e-6
+
+
+def rows_at_once(blocks: Sequence[nn.Module], tokens: int) -> int:
+    """Return on how many rows of so many tokens a block should be called at once to be fastest."""
+    weights = [weight for block in blocks for weight in block.parameters() if weight.ndim > 1]
+    buffer = sizes(weights[0].device.type).buffer_bytes if weights else None
+    if buffer is None:
+        return 1 << 30
+    widest = max(max(weight.shape) for weight in weights)
+    return max(1, buffer // (tokens * widest * weights[0].element_size()))
+
+
+@contextmanager
+def fused_activations(root: nn.Module) -> Iterator[None]:
+    """Replace each tanh GELU under ``root`` by torch's equal fused function inside this context."""
+    fused, x = partial(functional.gelu, approximate="tanh"), torch.linspace(-9, 9, 181)
+
+    def computes_it(module: nn.Module) -> bool:
+        if next(module.parameters(), None) is not None:
+            return False
+        y = module(x)
+        return isinstance(y, Tensor) and bool(((y - fused(x)).abs() <= _GELU_ROUNDING).all())
+
+    with ExitStack() as restored:
+        for module in root.modules():
+            plain = type(module).__module__ == _ACTIVATIONS and "forward" not in vars(module)
+            if plain and computes_it(module):
+                vars(module)["forward"] = fused
+                restored.callback(vars(module).pop, "forward")
+        yield

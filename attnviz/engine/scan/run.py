@@ -26,8 +26,7 @@ def inputs_of(texts: Sequence[Tokens], targets: Sequence[Tokens] = ()) -> list[I
     """Return texts as inputs, with decoder texts if any; UsageError if their numbers differ."""
     if targets and len(targets) != len(texts):
         raise UsageError(f"expected a target for each of {len(texts)} texts, got {len(targets)}")
-    pairs = zip_longest(texts, targets)
-    return [Input(text, target) for text, target in pairs]
+    return [Input(text, target) for text, target in zip_longest(texts, targets)]
 
 
 def open_scan(
@@ -43,8 +42,7 @@ def open_scan(
     references: the texts for the modes mean and resample; None means ``inputs``. Raises UsageError
     if these do not fit together, UnsupportedError if heads cannot be ablated.
     """
-    options = options or ScanOptions()
-    kind = kind_of(model, kind)
+    kind, options = kind_of(model, kind), options or ScanOptions()
     if not inputs:
         raise UsageError("no text to scan: expected at least one")
     references = inputs if references is None else references
@@ -66,7 +64,6 @@ def open_patching(
 
 
 # Each head alone --------------------------------------------------------------------------------
-
 
 _REPORTS = 10
 """How often a scan reports its progress; each report repeats the clean text."""
@@ -101,10 +98,9 @@ def removal_effects(
         for start in range(0, len(heads), size):
             some = range(start, min(start + size, len(heads)))
             for piece in scan.scan(0, variants, some):
-                for name, found in values.items():
-                    if name in piece.metrics:
-                        measured = piece.metrics[name].tolist()
-                        found |= zip((heads[at] for at in piece.variants), measured, strict=True)
+                removed = [heads[at] for at in piece.variants]
+                for name in values.keys() & piece.metrics.keys():
+                    values[name] |= zip(removed, piece.metrics[name].tolist(), strict=True)
                 done += len(piece.variants)
                 advance(done / len(heads))
         metric: Metric = "loss_delta" if values["loss_delta"] else "output_mse"

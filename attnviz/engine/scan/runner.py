@@ -23,7 +23,6 @@ from attnviz.records import Input, Kind
 if TYPE_CHECKING:  # torch only where needed
     import torch
 
-    from attnviz.engine.patchable import PatchableModel
 
 ENDING = 2
 """The number of tokens at a text's end that predict: its last token, and what follows it."""
@@ -34,7 +33,7 @@ UNLIKE = 8.0
 Replacing = Callable[[Mapping[int | None, Change]], Replace]
 """Makes the intervention from the changes by row."""
 
-_Found = TypeVar("_Found")
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,7 @@ class Runner(Protocol):
     answers: True if these are the start and the end of an answer, chosen among ``label_places``.
     threaded: True if several texts may run at once, each in its own thread.
     mask_id: the token that hides a word from a masked model; None without one.
-    All but ``open``, ``heads``, ``ordered`` and ``in_torch`` are called while ``open`` is active.
+    All but ``open``, ``heads``, ``ordered`` and ``importance`` are called while ``open`` is active.
     """
 
     kind: Kind
@@ -108,19 +107,19 @@ class Runner(Protocol):
     def ordered(self, changes: Sequence[Change]) -> list[int]:
         """Return the indices of ablations or patches in the order in which a pass reaches them."""
 
-    def attempt(self, given: Input, changes: int, found: Callable[[], _Found]) -> _Found:
-        """Return ``found()``; if the model cannot run changes together, repeat it one by one.
+    def attempt(self, given: Input, changes: int, run: Callable[[], _Result]) -> _Result:
+        """Return ``run()``; if the model cannot run changes together, repeat it one by one.
 
-        found: runs the model. given: the text that it runs. changes: how many ablations or patches
-        it makes in a pass. Raises UsageError if memory runs out.
+        given: the text that it runs. changes: how many ablations or patches it makes in a pass.
+        Raises UsageError if memory runs out.
         """
-        return found()
+        return run()
 
     def outputs(self, given: Input) -> Held:
         """Return the heads' outputs over one text, by layer, as NumPy arrays (token, head, dim)."""
 
-    def held(self, given: Input, what: frozenset[What]) -> Held:
-        """Return values of some kinds by kind and layer; UnsupportedError if there are none."""
+    def held(self, given: Input, sorts: frozenset[What]) -> Held:
+        """Return values of some sorts by sort and layer; UnsupportedError if there are none."""
         raise UnsupportedError(f"{self.name} has only heads: nothing else in it can be replaced")
 
     def ends(self, runs: ChangedRuns) -> Ends:
@@ -129,8 +128,11 @@ class Runner(Protocol):
     def is_no_op(self, variant: Variant) -> bool:
         """Return True if no later layer uses the heads, which rows of a batch cannot tell."""
 
-    def in_torch(self) -> PatchableModel:
-        """Return the model in torch, for gradients; UnsupportedError if torch cannot run it."""
+    def importance(self) -> Callable[..., dict[tuple[int, int], float]]:
+        """Return what estimates heads of this model by ``gradient_importance`` over some inputs.
+
+        Raises UnsupportedError if torch cannot run the model.
+        """
 
 
 class SiteRunner(Runner, Protocol):
@@ -141,8 +143,8 @@ class SiteRunner(Runner, Protocol):
 
     rounding: float
 
-    def sites(self, what: frozenset[What]) -> Mapping[What, Mapping[int, int]]:
-        """Return how many sites of each kind layers have; UnsupportedError if none may change."""
+    def sites(self, sorts: frozenset[What]) -> Mapping[What, Mapping[int, int]]:
+        """Return how many sites of each sort layers have; UnsupportedError if none may change."""
 
     def plain(self, given: Input) -> Ends:
         """Return the final states of the unchanged model over a text, as a batch of one."""

@@ -21,7 +21,7 @@ from attnviz.engine.device_sizes import sizes_of
 from attnviz.engine.effects import Metric, Positions, ScanOptions, Scores, Variant
 from attnviz.engine.likely import no_foil
 from attnviz.engine.observer import to_numpy
-from attnviz.engine.replacing import Held, Outputs, Replace, mean_outputs, resampled
+from attnviz.engine.replacing import Held, Replace, mean_outputs, resampled
 from attnviz.engine.scan.runner import ENDING, ChangedRuns, Ends, Runner, require_two, words_to_mask
 from attnviz.engine.scan.unembedding import Comparison, Unembedding, compared_answers, wide
 from attnviz.engine.selection import check_heads
@@ -34,23 +34,20 @@ class Scan:
     """Ablates heads of one model over texts and measures the effects.
 
     runner: runs the model. inputs: the texts.
-    references: the texts whose values replace heads that are not set to zero.
+    others: the texts whose values replace heads that are not set to zero.
     notes: sentences about how the scan was done; more may come while it runs.
+    labels: the names of a classifier's labels if they are measured; empty otherwise.
+    heads: the number of heads of each layer that has the chosen kind of attention.
     """
 
     def __init__(
-        self,
-        runner: Runner,
-        inputs: Sequence[Input],
-        options: ScanOptions,
-        references: Sequence[Input],
+        self, runner: Runner, inputs: Sequence[Input], options: ScanOptions, others: Sequence[Input]
     ) -> None:
         if runner.answers and options.pair is not None:
             raise no_foil()
-        self._runner, self._inputs, self._options = runner, inputs, options
-        self._references = references
+        self._runner, self._inputs, self._options, self._others = runner, inputs, options, others
         self._mean: dict[bool, Held] = {}
-        self.notes = runner.notes
+        self.notes, self.labels, self.heads = runner.notes, runner.labels, runner.heads
 
     def changed(self, *, control: bool = False, token_losses: bool = False) -> Scan:
         """Return the same scan with other options; both share the runs of the unchanged texts.
@@ -61,11 +58,6 @@ class Scan:
         other = copy(self)
         other._options = replace(self._options, control=control, token_losses=token_losses)
         return other
-
-    @property
-    def labels(self) -> Sequence[str]:
-        """Return the names of a classifier's labels if they are measured; empty otherwise."""
-        return self._runner.labels
 
     @property
     def predicts(self) -> bool:
@@ -82,19 +74,15 @@ class Scan:
     def require_token_losses(self) -> None:
         """Raise UsageError if the first text has one label or answer, not one for each token."""
         runner = self._runner
-        if runner.labels:
-            with runner.open():
-                one = runner.answers or not runner.label_places(self._inputs[0])[1:]
-            if one:
-                raise UsageError(
-                    f"--by-token: the text has one {'answer' if runner.answers else 'label'}, not "
-                    "one for each token; leave it out"
-                )
-
-    @property
-    def heads(self) -> Mapping[int, int]:
-        """Return the number of heads of each layer that has the chosen kind of attention."""
-        return self._runner.heads
+        if not runner.labels:
+            return
+        with runner.open():
+            several = runner.label_places(self._inputs[0])[1:] and not runner.answers
+        if not several:
+            raise UsageError(
+                f"--by-token: the text has one {'answer' if runner.answers else 'label'}, not "
+                "one for each token; leave it out"
+            )
 
     def scan(
         self, text: int, variants: Sequence[Variant], wanted: Sequence[int]
@@ -106,21 +94,16 @@ class Scan:
         order = [wanted[at] for at in runner.ordered([variants[at] for at in wanted])]
         whole = any(variant.feed_forward for variant in variants)
         with runner.open():
-            replacements = self._replacements(given, self._outputs(whole), whole)
+            replacements = self._replacements(given, whole)
             size = runner.size(given, len(wanted))
         for start in range(0, len(order), size):
             chosen = order[start : start + size]
             some = [variants[at] for at in chosen]
             # It is opened for each chunk, because between chunks the caller's own code runs.
+            score = partial(_scored, runner, self._options, given, some)
             with runner.open():
-                chunks = [
-                    runner.attempt(
-                        given,
-                        len(some),
-                        partial(_scored, runner, self._options, given, some, values=each),
-                    )
-                    for each in replacements
-                ]
+                runs = (partial(score, values=values) for values in replacements)
+                chunks = [runner.attempt(given, len(some), run) for run in runs]
             yield self._piece(text, tuple(chosen), chunks)
 
     def scan_all(
@@ -138,42 +121,27 @@ class Scan:
 
     def gradients(self) -> dict[tuple[int, int], float]:
         """Return each head's gradient importance over all texts, in nats; UsageError if no loss."""
-        model = self._runner.in_torch()
-        from attnviz.engine.gradient import gradient_importance  # torch only where needed
-
-        replacements = None
+        runner, replacements = self._runner, None
+        importance = runner.importance()
         if self._options.mode == "mean":
-            with self._runner.open():
-                replacements = self._means(self._runner.outputs)
-        return gradient_importance(model, self._inputs, replacements=replacements)
+            with runner.open():
+                replacements = mean_outputs(runner.outputs, runner.kind, self._others)
+        return importance(self._inputs, replacements=replacements)
 
-    def _outputs(self, whole: bool) -> Outputs:
-        """Return what runs a text and returns heads' outputs, or feed-forward blocks' as well."""
-        runner = self._runner
-        if not whole:
-            return runner.outputs
+    def _replacements(self, given: Input, whole: bool) -> Sequence[Held | None]:
+        """Return what replaces ablated heads, for each draw. whole: feed-forward blocks as well."""
+        options, runner = self._options, self._runner
 
         def outputs(given: Input) -> Held:
             held = runner.held(given, frozenset({"output", "mlp"}))
-            return {place: to_numpy(values) for place, values in held.items()}
+            return {key: to_numpy(values) for key, values in held.items()}
 
-        return outputs
-
-    def _means(self, outputs: Outputs) -> Held:
-        return mean_outputs(outputs, self._runner.kind, self._references)
-
-    def _replacements(self, given: Input, outputs: Outputs, whole: bool) -> Sequence[Held | None]:
-        options, runner = self._options, self._runner
+        texts = outputs if whole else runner.outputs, runner.kind
         if options.mode == "zero":
             return [None]
         if options.mode == "resample":
             draws, fitted = resampled(
-                outputs,
-                runner.kind,
-                given,
-                self._references,
-                draws=options.draws,
-                seed=options.seed,
+                *texts, given, self._others, draws=options.draws, seed=options.seed
             )
             note = (
                 "reference texts that were longer than a text were cut to its length, shorter ones "
@@ -183,23 +151,19 @@ class Scan:
                 self.notes.append(note)
             return draws
         if whole not in self._mean:
-            self._mean[whole] = self._means(outputs)
+            self._mean[whole] = mean_outputs(*texts, self._others)
         return [self._mean[whole]]
 
     def _piece(self, text: int, variants: tuple[int, ...], chunks: Sequence[_Chunk]) -> Scores:
-        first = chunks[0]
-        stacked = {
-            name: np.stack([chunk.metrics[name] for chunk in chunks]) for name in first.metrics
-        }
-        errors: dict[Metric, NDArray[np.float64]] = {}
+        first, errors, tokens = chunks[0], dict[Metric, NDArray[np.float64]](), None
+        drawn = {name: np.stack([run.metrics[name] for run in chunks]) for name in first.metrics}
         if len(chunks) > 1:
             root = np.sqrt(len(chunks))
-            errors = {name: drawn.std(0, ddof=1) / root for name, drawn in stacked.items()}
-        tokens = None
+            errors = {name: values.std(0, ddof=1) / root for name, values in drawn.items()}
         losses = [chunk.token_losses for chunk in chunks if chunk.token_losses is not None]
         if self._options.token_losses and losses:
             tokens = np.stack(losses).mean(0)
-        metrics = {name: drawn.mean(0) for name, drawn in stacked.items()}
+        metrics = {name: values.mean(0) for name, values in drawn.items()}
         return Scores(text, variants, metrics, first.baseline, errors, tokens)
 
 
@@ -262,24 +226,18 @@ def _scored(
     tokens: NDArray[np.float64] | None = None
     if read_out is not None and asked:
         tokens = np.full((len(variants), len(given.predicted)), np.nan)
-        found = []
-        for each in asked:
-            if each.given != given:
-                answer = runner.ends(ChangedRuns(each.given, variants, replaced))
-            rows = _read(answer)[:, list(each.at)]
-            one, known, counted = _comparison(runner, read_out, options.label, each, rows)
-            # NaN at a wanted position stays in the mean.
-            found.append(
-                (
-                    one.loss[known],
-                    one.loss_delta[:, known],
-                    one.kl[:, counted],
-                    one.flips[:, counted],
-                )
-            )
+        measured = []
+        for question in asked:
+            if question.given != given:
+                answer = runner.ends(ChangedRuns(question.given, variants, replaced))
+            rows = _read(answer)[:, list(question.at)]
+            runs, known, counted = _comparison(runner, read_out, options.label, question, rows)
+            delta = runs.loss_delta[:, known]  # NaN at a wanted position stays in the mean
+            measured.append((runs.loss[known], delta, runs.kl[:, counted], runs.flips[:, counted]))
             if not runner.answers:
-                tokens[:, np.array(each.at)[known] + next_tokens] = one.loss_delta[:, known]
-        loss, *others = (np.concatenate(part, -1, dtype=float) for part in zip(*found, strict=True))
+                tokens[:, np.array(question.at)[known] + next_tokens] = delta
+        parts = zip(*measured, strict=True)
+        loss, *others = (np.concatenate(part, -1, dtype=float) for part in parts)
         baseline["loss"] = float(loss.mean())
         names: tuple[Metric, ...] = ("loss_delta", "kl", "flip_rate")
         metrics |= {name: part.mean(1) for name, part in zip(names, others, strict=True)}
@@ -293,8 +251,8 @@ def _scored(
     if "loss" not in baseline:
         xp, clean = namespace(plain.hidden), wide(plain.hidden[0])
         baseline["output_square"] = float(xp.mean(xp.square(clean[_compared(options.positions)])))
-    for measured in metrics.values():
-        measured[no_op] = 0
+    for effects in metrics.values():
+        effects[no_op] = 0
     return _Chunk(metrics, baseline, tokens)
 
 
@@ -306,15 +264,15 @@ def _comparison(
     if runner.answers:
         flat = to_numpy(read_out.logits(rows.reshape(-1, rows.shape[-1])))
         logits = flat.astype(float).reshape(*rows.shape[:2], -1)
-        one = compared_answers(logits[0], logits[1:], label)
-        every = np.full(len(one.loss), True)
-        return one, every, every
+        runs = compared_answers(logits[0], logits[1:], label)
+        every = np.full(len(runs.loss), True)
+        return runs, every, every
     if runner.labels and label is not None:
         wanted = (label,) * len(asked.at)
     elif runner.labels:
         wanted = read_out.logits(rows[0]).argmax(-1).tolist()
-    one = read_out.compare(rows[0], rows[1:], wanted)
-    return one, np.array(wanted) >= 0, np.array(asked.counted)
+    runs = read_out.compare(rows[0], rows[1:], wanted)
+    return runs, np.array(wanted) >= 0, np.array(asked.counted)
 
 
 _NO_MASK = "no loss: the model is bidirectional, and its tokenizer has no mask token"
@@ -327,19 +285,15 @@ def _asked(runner: Runner, given: Input, positions: Positions) -> list[_Asked]:
     length = len(read)
     if runner.read_out is None:
         return []
-    if places := runner.label_places(given):
-        places = places[-1:] if positions == "last" and not runner.answers else places
-        return [_Asked(given, tuple(at - length for at in places), (), (True,) * len(places))]
+    if labelled := runner.label_places(given):
+        labelled = labelled[-1:] if positions == "last" and not runner.answers else labelled
+        return [_Asked(given, tuple(at - length for at in labelled), (), (True,) * len(labelled))]
     if runner.causal:
         require_two(given)
         at = range(-length, 0) if positions == "all" else range(-ENDING, 0)
-        wanted = (*given.predicted.predictable[1:], -1)
+        wanted, last = (*given.predicted.predictable[1:], -1), positions == "last"
         known = tuple(wanted[position] for position in at)
-        last = positions == "last"
-        counted = tuple(
-            position == -1 or (not last and word >= 0)
-            for position, word in zip(at, known, strict=True)
-        )
+        counted = (*(word >= 0 and not last for word in known[:-1]), True)
         return [_Asked(given, tuple(at), known, counted)]
     if mask is None:
         if _NO_MASK not in runner.notes:
@@ -393,11 +347,11 @@ def _output_metrics(
         cosines.append(xp.mean(apart, axis=1) / 2)
     small = xp.astype(xp.concat(largest) <= least, clean.dtype)
     mse, cosine, small = to_numpy(xp.stack([xp.concat(squares), xp.concat(cosines), small]))
-    metrics: dict[Metric, NDArray[np.float64]] = {
+    moved: dict[Metric, NDArray[np.float64]] = {
         "output_mse": mse.astype(float),
         "output_cosine": cosine.astype(float),
     }
-    return metrics, np.flatnonzero(small).tolist()
+    return moved, np.flatnonzero(small).tolist()
 
 
 def _compared(positions: Positions) -> slice:

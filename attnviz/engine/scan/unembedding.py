@@ -27,7 +27,7 @@ from attnviz.measures.rows import on_host
 from attnviz.models.pool import spread
 
 if TYPE_CHECKING:  # torch only where needed
-    from attnviz.engine.scan.half_products import Halves
+    from attnviz.engine.linear_map import Halves
 
 _SAFE = 60.0
 """If a logit grows by more than this, p·exp δ may overflow float32, and the row is recomputed."""
@@ -53,12 +53,13 @@ class Comparison:
 
 
 class _Clean(NamedTuple):
-    """The unchanged run's logits and probabilities, (position, vocab), and two words of each.
+    """The unchanged run's logits, ln p and p, (position, vocab), and two words of each position.
 
     top: the id of the likeliest token. word: that of the token that came, 0 if it is not known.
     """
 
     logits: Array
+    scores: Array
     chances: Array
     top: Array
     word: Array
@@ -88,9 +89,9 @@ class Unembedding:
 
         def starts(rows: Array) -> Array:
             logits = self.logits(rows.reshape(len(rows) * tokens, -1))[:, 0].reshape(-1, tokens)
-            found = namespace(logits).full_like(logits, _NO_ANSWER)
-            found[:, places] = logits[:, places]
-            return found
+            among = namespace(logits).full_like(logits, _NO_ANSWER)
+            among[:, places] = logits[:, places]
+            return among
 
         return replace(self, own=starts)
 
@@ -106,8 +107,8 @@ class Unembedding:
         if self.own is not None:
             return self.own(rows).float()
         if (halves := self._halves(rows)) is not None:
-            found = halves.times(self.weight)
-            return found if self.bias is None else found + wide(self.bias)
+            products = halves.times(self.weight)
+            return products if self.bias is None else products + wide(self.bias)
         rows = wide(rows)
         parts = [
             rows @ wide(self.weight[words]).T + (0 if self.bias is None else wide(self.bias[words]))
@@ -153,17 +154,17 @@ class Unembedding:
         word, scores, top = wanted.clip(min=0), _log_softmax(logits), logits.argmax(-1)
         loss = -scores[xp.arange(len(clean), device=clean.device), word]
         loss[~known] = math.nan
-        state = _Clean(logits, xp.exp(scores), top, word)
+        state = _Clean(logits, scores, xp.exp(scores), top, word)
         change = wide(changed).swapaxes(0, 1) - wide(clean)[:, None]
         mean_weight = None
         if self.own is None:
             parts = (state.chances[:, some] @ wide(self.weight[some]) for some in self._widened())
             mean_weight = sum(parts)[..., None]
-        found = xp.empty((5, *change.shape[:2]), dtype=change.dtype, device=change.device)
+        results = xp.empty((5, *change.shape[:2]), dtype=change.dtype, device=change.device)
 
-        def compute(place: tuple[slice, slice]) -> None:
-            some, which = place
-            part, here = change[some, which], _Clean(*(each[some] for each in state))
+        def compute(tile: tuple[slice, slice]) -> None:
+            some, which = tile
+            part, here = change[some, which], _Clean(*(array[some] for array in state))
             if mean_weight is None:
                 rows = changed[which, some].swapaxes(0, 1)
                 after = self.logits(rows.reshape(-1, rows.shape[-1]))
@@ -175,18 +176,18 @@ class Unembedding:
             else:
                 mean, tiles = xp.matmul(part, mean_weight[some])[..., 0], self._changes(part)
             for number, values in enumerate(_against(here, tiles, mean)):
-                found[number, some, which] = values
+                results[number, some, which] = values
 
         tiles = list(self._tiles(*change.shape[:2]))
         if isinstance(clean, np.ndarray):
             spread(compute, tiles, change.size * (2.0 * len(self.weight)))
         else:
-            for place in tiles:
-                compute(place)
-        kl, largest, best, moved_top, delta = found
+            for tile in tiles:
+                compute(tile)
+        kl, largest, best, moved_top, delta = results
         flips = best > moved_top
         # This comparison selects NaN for recomputation as well.
-        self._recompute(xp.nonzero(~(largest < _SAFE)), changed, scores, state, (delta, kl, flips))
+        self._recompute(xp.nonzero(~(largest < _SAFE)), changed, state, (delta, kl, flips))
         delta[~known] = math.nan
         return loss, delta, kl, flips
 
@@ -197,9 +198,8 @@ class Unembedding:
             rows = min(rows, self._positions(8))
         bounded = self.own is not None or self._at_once.waits  # a cache only sets what is fastest
         at_once = min(rows, changes) if bounded else changes
-        yield from product(
-            _slices(positions, max(1, rows // max(changes, 1))), _slices(changes, at_once)
-        )
+        many = max(1, rows // max(changes, 1))
+        yield from product(_slices(positions, many), _slices(changes, at_once))
 
     def _changes(self, change: Array) -> Iterator[tuple[slice, Array]]:
         """Yield slices of the vocabulary, each with δ (position, change, vocab of the slice).
@@ -220,21 +220,16 @@ class Unembedding:
             yield words, buffer.reshape(*change.shape[:2], -1)
 
     def _recompute(
-        self,
-        beyond: tuple[Array, Array],
-        changed: Array,
-        scores: Array,
-        clean: _Clean,
-        found: tuple[Array, Array, Array],
+        self, beyond: tuple[Array, Array], changed: Array, clean: _Clean, results: Sequence[Array]
     ) -> None:
-        """Write loss change, KL and flips (position, change) from whole logits at some places."""
-        loss_delta, kl, flips = found
+        """Write loss change, KL and flips (position, change) from whole logits, of ``beyond``."""
+        loss_delta, kl, flips = results
         for some in _slices(len(beyond[0]), self._positions(8)):
-            at, which = (each[some] for each in beyond)
+            at, which = (indices[some] for indices in beyond)
             logits = self.logits(changed[which, at])
             after, word = _log_softmax(logits), clean.word[at]
-            loss_delta[at, which] = scores[at, word] - after[range(len(at)), word]
-            kl[at, which] = (clean.chances[at] * (scores[at] - after)).sum(-1).clip(min=0)
+            loss_delta[at, which] = clean.scores[at, word] - after[range(len(at)), word]
+            kl[at, which] = (clean.chances[at] * (clean.scores[at] - after)).sum(-1).clip(min=0)
             flips[at, which] = logits.argmax(-1) != clean.top[at]
 
     def _widened(self) -> Iterator[slice]:
@@ -244,11 +239,10 @@ class Unembedding:
 
     def _halves(self, rows: Array) -> Halves | None:
         """Return rows (row, width) for halves without gradients; None where weights are widened."""
-        if isinstance(self.weight, np.ndarray) or self.weight.dtype.itemsize != 2:
+        narrow = not isinstance(self.weight, np.ndarray) and self.weight.dtype.itemsize == 2
+        if not narrow or rows.requires_grad:
             return None
-        if rows.requires_grad:
-            return None
-        from attnviz.engine.scan.half_products import Halves, sums_halves  # torch only where needed
+        from attnviz.engine.linear_map import Halves, sums_halves  # torch only where needed
 
         in_halves = sums_halves(self.weight.device.type, self.weight.dtype)
         return Halves(rows, self.weight.dtype) if in_halves else None
@@ -300,7 +294,7 @@ def compared_answers(
     is -ln p of the start and of the end that the unchanged run predicts.
     """
     some = [0, 1] if label is None else [label]
-    before, after = (log_softmax(each.swapaxes(-1, -2)) for each in (clean, changed))
+    before, after = (log_softmax(logits.swapaxes(-1, -2)) for logits in (clean, changed))
     span = likeliest_answer(before.T)
     wanted = [span.start, span.end]
     loss = -before[[0, 1], wanted]
@@ -358,6 +352,5 @@ def _in_wide_vectors() -> bool:
     if introspect is None:
         return False
     versions = introspect.opt_func_info(func_name="^expm1$", signature="^float32$")
-    return any(
-        not one["current"].startswith("baseline") for one in versions.get("expm1", {}).values()
-    )
+    known = versions.get("expm1", {}).values()
+    return any(not version["current"].startswith("baseline") for version in known)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from attnviz.corpus import Shard, TextBlock, TextCorpus
 from attnviz.draw.values import json_values, model_facts, model_of
-from attnviz.engine.probing import Probing, open_probing
+from attnviz.engine.capture import Probing, open_probing
 from attnviz.errors import UsageError
 from attnviz.inspect.atlas.report import (
     BINS,

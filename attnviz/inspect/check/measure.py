@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from attnviz.draw.files import check_writable, whole_file
 from attnviz.draw.labels import short_name, visible
 from attnviz.draw.values import model_facts, write_object
+from attnviz.engine.capture import Probing, open_probing
 from attnviz.engine.head_run import Head, Run
-from attnviz.engine.probing import Probing, open_probing
 from attnviz.engine.selection import choose_heads
 from attnviz.engine.text_pass import token_losses
 from attnviz.errors import LoadError, UsageError

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attnviz.draw.labels import cut, visible
+from attnviz.engine.capture import Probing
 from attnviz.engine.head_run import Head
-from attnviz.engine.probing import Probing
 from attnviz.errors import UsageError
 from attnviz.inspect.check.measure import BASELINE, PROBES, TEXTS, CheckedModel, read_baseline
 from attnviz.inspect.check.report import Bounds, Outcome, Rule

@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 from attnviz.attention.functional import Array
 from attnviz.draw.labels import visible
 from attnviz.draw.values import model_of
+from attnviz.engine.capture import Probing
 from attnviz.engine.head_run import Head, HeadRun
 from attnviz.engine.likely import log_softmax
 from attnviz.engine.observer import Reduce, sums_or_maps, to_numpy
-from attnviz.engine.probing import Probing
 from attnviz.errors import LoadError, UsageError
 from attnviz.inspect.diff.report import Floor, HeadState, Predictions
 from attnviz.inspect.diff.request import DiffRequest

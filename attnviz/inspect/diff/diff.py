@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attnviz.draw.numbers import counted
+from attnviz.engine.capture import Probing, open_probing
 from attnviz.engine.head_run import Head
-from attnviz.engine.probing import Probing, open_probing
 from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.inspect.diff import compare
 from attnviz.inspect.diff.compare import (

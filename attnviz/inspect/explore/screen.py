@@ -272,7 +272,7 @@ def _regions(view: View, regions: Sequence[str], theme: Theme, max_width: int) -
 def _written_lines(view: View, step: Step, theme: Theme, max_width: int) -> list[Line]:
     """Return the last lines of the text, coloured by weight, and the token that the model chose."""
     queries, keys = view.names(theme.encoding)
-    row, tokens = view.weights[step.place], view.record.keys
+    row, tokens = view.weights[step.query], view.record.keys
     shown = Map("", row[None, :], tokens, tokens)
     lines = rows_of(pieces_of(shown, theme, max_width - 2), max_width - 2)
     drawn: list[Line] = []
@@ -287,7 +287,7 @@ def _written_lines(view: View, step: Step, theme: Theme, max_width: int) -> list
     words = [(likely_words(token), token is chosen) for token in (chosen, *others)]
     return [
         *drawn,
-        _ranked(f"from {queries[step.place]}", lead, row, keys, theme, max_width),
+        _ranked(f"from {queries[step.query]}", lead, row, keys, theme, max_width),
         [_lead("output", lead, theme), *one_line(words, theme, max_width - lead)],
     ]
 

@@ -158,7 +158,7 @@ class View:
         layer, head = self.head
         for step in self.written.steps[: self.written.at]:
             row = step.rows[layer][head]
-            grown[step.place, : len(row)] = row
+            grown[step.query, : len(row)] = row
         return grown
 
     def without_sink(self, row: Floats) -> Floats:
@@ -219,7 +219,7 @@ class View:
         step, (layer, head) = view.step, view.head
         if step is None:
             return view.at(view.query, view.key)
-        return view.at(step.place, int(view.without_sink(step.rows[layer][head]).argmax()))
+        return view.at(step.query, int(view.without_sink(step.rows[layer][head]).argmax()))
 
     def at(self, query: int, key: int) -> View:
         """Return the view with its cursor on a query and a key, or on the nearest that exist."""

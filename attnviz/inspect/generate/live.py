@@ -87,7 +87,7 @@ def unfinished(tokens: Tokens) -> int:
 def _sources(run: WrittenRun, head: Head) -> doc.Words:
     """Return the last token and the tokens that it attended to, such as ``“mat” ← “cat” .53``."""
     labels, step, last = token_labels(run.keys), run.steps[-1], len(run.steps) - 1
-    asking, sources = token_labels(run.queries)[step.place], run.sources(head, last, _SOURCES)
+    asking, sources = token_labels(run.queries)[step.query], run.sources(head, last, _SOURCES)
     attended = [f"“{labels[at]}” {share(weight)}" for at, weight in sources]
     attended.append(f"sink {share(run.sink_weight(head, last))}")
     words: list[tuple[str, bool | doc.Tone]] = [

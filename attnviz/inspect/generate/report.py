@@ -87,7 +87,7 @@ class WrittenRun:
         for query, step in enumerate(self.steps, len(self.begun) - 1):
             keys = query + 1 if self.kind != "cross" else len(self.source or ())
             own = {layer: row.shape for layer, row in step.rows.items()}
-            if step.place != query or own != {at: (n, keys) for at, n in shapes.items()}:
+            if step.query != query or own != {at: (n, keys) for at, n in shapes.items()}:
                 raise ValueError(f"the rows of token {query + 1} do not fit the text")
 
     @cached_property
@@ -129,7 +129,7 @@ class WrittenRun:
     @property
     def start(self) -> int:
         """Return the index of the first query, after which the first token was generated."""
-        return self.steps[0].place
+        return self.steps[0].query
 
     @property
     def heads(self) -> tuple[Head, ...]:
@@ -382,7 +382,7 @@ class _Run:
         rows = {int(layer): _weights(heads, keys) for layer, heads in facts["rows"].items()}
         self._check({layer: [*row] for layer, row in rows.items()})
         return Step(
-            place=query,
+            query=query,
             id=typed(facts["id"], int),
             text=typed(facts["token"], str),
             probability=_probability(facts),

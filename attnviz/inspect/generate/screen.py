@@ -298,7 +298,7 @@ def _steps(report: GenerateReport, max_width: int = 0) -> doc.Table:
     entropy = doc.ColumnOf[int]("entropy", lambda at: f"{steps[at].entropy:.2f}")
     return doc.table(
         range(len(steps)),
-        words("query", lambda at: cut(queries[steps[at].place], longest)),
+        words("query", lambda at: cut(queries[steps[at].query], longest)),
         words("output", lambda at: cut(token_label(steps[at].text), longest)),
         doc.ColumnOf("p", lambda at: probability(steps[at].probability)),
         *([entropy] if most > 1 else []),
@@ -346,7 +346,7 @@ def _page(report: GenerateReport) -> page.Page:
         sink=np.flatnonzero(run.sink).tolist(),
         steps=[
             page.PageStep(
-                step.place,
+                step.query,
                 step.text,
                 step.probability,
                 [(token.text, token.probability) for token in step.likely[:_LIKELY]],
@@ -389,7 +389,7 @@ def _weights(run: WrittenRun, head: Head) -> NDArray[np.floating]:
             whole[: rows.shape[0], : rows.shape[1]] = rows
     for step in run.steps:
         row = step.rows[layer][number]
-        whole[step.place, : len(row)] = row
+        whole[step.query, : len(row)] = row
     return whole
 
 
@@ -402,4 +402,4 @@ def _look(run: WrittenRun, number: int, head: Head) -> list[page.Look]:
     weight, key, at = max(best)
     step, source = run.steps[at], token_name(token_labels(run.keys), key)
     words = f"step {at + 1}, before “{token_label(step.text)}”: “{source}” {share(weight)}"
-    return [page.Look(0, number, step.place, key, words)]
+    return [page.Look(0, number, step.query, key, words)]

@@ -11,7 +11,7 @@ from attnviz.draw.labels import cut, token_label, word_label
 from attnviz.draw.report import Report, fields_of
 from attnviz.draw.signed import Place
 from attnviz.draw.values import json_values, model_facts, shortest, token_facts
-from attnviz.engine.attribution.one_token import OneTokenWrites
+from attnviz.engine.attribution.circuits import OneTokenWrites
 from attnviz.inspect.heads.report import HeadsReport
 from attnviz.inspect.interventions.ablate.report import AblationReport, Effect, effect_entry
 from attnviz.inspect.interventions.path.report import Listener, PathReport

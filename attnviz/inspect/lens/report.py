@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnviz.draw.report import Report, fields_of
 from attnviz.draw.values import input_facts, known_label_facts, model_facts, npz_file, table_of
-from attnviz.engine.attribution.lens import BlockReading, HeadReading, LensReading
+from attnviz.engine.attribution.parts import BlockReading, HeadReading, LensReading
 from attnviz.engine.likely import START_END
 from attnviz.records import HeadKey, HeadLabel, Input, ModelInfo, Provenance
 

@@ -10,7 +10,7 @@ from attnviz.draw.labels import cut, token_label
 from attnviz.draw.maps import signed_tint
 from attnviz.draw.numbers import NumberScale, counted
 from attnviz.draw.provenance import UNLIKELY, fits_two_lines, known_text, label_title, probability
-from attnviz.engine.attribution.lens import BlockReading
+from attnviz.engine.attribution.parts import BlockReading
 from attnviz.inspect.lens.report import FAR, LensReport
 from attnviz.prompts.naming import (
     LONGEST_TOKEN,

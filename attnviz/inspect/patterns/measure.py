@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.engine.capture import Probing
 from attnviz.engine.device_sizes import sizes
 from attnviz.engine.observer import BlockFacts, Reduce, on_host, sums_or_maps, to_numpy
-from attnviz.engine.probing import Probing
 from attnviz.errors import UsageError
 from attnviz.inspect.patterns.probes import ProbeText, batches, measures_of
 from attnviz.measures.reduced import EvenRows, ReducedLayer, summed_parts

@@ -22,10 +22,16 @@ from attnviz.draw.files import whole_file
 from attnviz.draw.numbers import counted
 from attnviz.draw.report import fields_of
 from attnviz.draw.values import model_facts, model_of
-from attnviz.engine.capture import Choice, attention_kind, encoded, target_tokens
+from attnviz.engine.capture import (
+    Choice,
+    Probing,
+    attention_kind,
+    encoded,
+    open_probing,
+    target_tokens,
+)
 from attnviz.engine.known_labels import by_label, label_file, labels_json
 from attnviz.engine.observer import notes_of_runs
-from attnviz.engine.probing import Probing, open_probing
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import AttnvizError, UsageError
 from attnviz.inspect.patterns.measure import Place, TextScores, measure

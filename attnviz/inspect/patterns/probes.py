@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.draw.numbers import counted
-from attnviz.engine.probing import Probing
+from attnviz.engine.capture import Probing
 from attnviz.errors import LoadError, UsageError
 from attnviz.inspect.patterns.report import Probe
 from attnviz.measures.registry import DESCRIBED, LABELS, RELATIONS, STATISTICS, of_family

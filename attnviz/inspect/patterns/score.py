@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from attnviz.engine.capture import capture
+from attnviz.engine.capture import Probing, capture, open_probing
 from attnviz.engine.known_labels import known_labels
 from attnviz.engine.observer import Reduce, notes_of_runs
-from attnviz.engine.probing import Probing, open_probing
 from attnviz.errors import UsageError
 from attnviz.inspect.patterns.measure import Array, Place, TextScores, cells_of, measure
 from attnviz.inspect.patterns.probes import (

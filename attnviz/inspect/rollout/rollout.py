@@ -17,9 +17,15 @@ from typing import NamedTuple
 import numpy as np
 
 from attnviz.draw.numbers import layer_names, listed
-from attnviz.engine.capture import Choice, attention_kind, encoded, target_tokens
+from attnviz.engine.capture import (
+    Choice,
+    Probing,
+    attention_kind,
+    encoded,
+    open_probing,
+    target_tokens,
+)
 from attnviz.engine.observer import BlockFacts, no_numbers, notes_of_runs, sums_or_maps
-from attnviz.engine.probing import Probing, open_probing
 from attnviz.errors import UsageError
 from attnviz.inspect.rollout.report import Matrix, RolloutReport, last_word
 from attnviz.inspect.rollout.request import RolloutRequest

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from attnviz.draw.report import Report, fields_of
 from attnviz.draw.values import input_facts, known_label_facts, model_facts, npz_file, table_of
-from attnviz.engine.attribution.lens import NeuronReading
-from attnviz.engine.attribution.parts import Attribution, Part, PartKind
+from attnviz.engine.attribution.parts import Attribution, NeuronReading, Part, PartKind
 from attnviz.measures.bootstrap import LEAST_TEXTS, adjusted_p, includes_zero, intervals
 from attnviz.prompts.naming import not_summed
 from attnviz.records import HeadKey, HeadLabel, Input, ModelInfo, Provenance, Tokens

@@ -305,7 +305,7 @@ def _integrated(model: Model, given: Input, asked: Attribution) -> InputEffects:
     from torch import Tensor  # torch only where needed
     from torch.nn.functional import logsigmoid
 
-    from attnviz.engine.attribution.integrated import integrated_gradients
+    from attnviz.engine.attribution.on_torch import integrated_gradients
 
     def measure(logits: Tensor) -> Tensor:
         if positions:

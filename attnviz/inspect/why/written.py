@@ -21,7 +21,7 @@ from attnviz.draw.signed import (
     signed_grid,
     signed_scale,
 )
-from attnviz.engine.attribution.lens import NeuronReading
+from attnviz.engine.attribution.parts import NeuronReading
 from attnviz.inspect.why.report import HeadEffect, WhyReport
 from attnviz.measures.labels import label_look
 from attnviz.prompts.naming import logits, placed, quoted

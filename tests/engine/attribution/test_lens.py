@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from attnviz.engine.attribution.lens import block_readings, head_readings
 from attnviz.engine.attribution.on_torch import TorchAttributor
-from attnviz.engine.attribution.parts import AskedLogit
+from attnviz.engine.attribution.parts import AskedLogit, block_readings, head_readings
 from attnviz.engine.backend import backend_of
 from attnviz.engine.device_sizes import DeviceSizes
 from attnviz.errors import UnsupportedError

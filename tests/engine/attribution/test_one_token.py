@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from attnviz.engine.attribution import one_token
-from attnviz.engine.attribution.one_token import COPIED, one_token_writes
+from attnviz.engine.attribution import circuits
+from attnviz.engine.attribution.circuits import COPIED, one_token_writes
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.prepare import prepared
 from attnviz.models.resolve import load, random_twin
@@ -57,13 +57,13 @@ def test_the_bundled_induction_heads_copy_and_those_of_random_weights_do_not():
 def test_logits_that_a_gpu_keeps_say_the_same(monkeypatch):
     heads = [("self", 1, head) for head in range(4)]
     expected = one_token_writes(load("tiny"), heads, tokens=64)
-    plain = one_token._logits
+    plain = circuits._logits
 
     def kept(*asked):
         for head, batch, logits in plain(*asked):
             yield head, batch, torch.from_numpy(logits)
 
-    monkeypatch.setattr(one_token, "_logits", kept)
+    monkeypatch.setattr(circuits, "_logits", kept)
     for head, found in one_token_writes(load("tiny"), heads, tokens=64).items():
         assert found._replace(strongest=()) == expected[head]._replace(strongest=())
         for one, other in zip(found.strongest, expected[head].strongest, strict=True):

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from attnviz.attention.numpy_stack import NumpyStack
+from attnviz.engine.attribution.circuits import numpy_path_reads, path_effects
 from attnviz.engine.attribution.followed_run import torch_path_reads
-from attnviz.engine.attribution.paths import numpy_path_reads, path_effects
 from attnviz.engine.patchable import patchable_transformers
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.bundled import Bundled
@@ -165,7 +165,7 @@ SENDERS = [("self", 0, 1), ("self", 0, 2), ("self", 1, 0)]
 
 
 def _equal(found, expected, near):
-    assert (found.kind, found.layer, found.what) == (expected.kind, expected.layer, expected.what)
+    assert (found.kind, found.layer, found.sort) == (expected.kind, expected.layer, expected.sort)
     size = np.abs(expected.clean).max()
     for name in ("clean", "difference", "whole"):
         ours, theirs = getattr(found, name), getattr(expected, name)
@@ -189,8 +189,8 @@ def test_every_family_reads_what_torch_reads(name, tmp_path):
     patchable = patchable_transformers(model, "self", inputs[0])
     expected = torch_path_reads(patchable, *inputs, SENDERS)
     assert len(found) == 3 * read.shape.layers
-    by_place = {(one.layer, one.what): one for one in expected}
+    by_place = {(one.layer, one.sort): one for one in expected}
     assert by_place
     for one in found:
         if one.alone:
-            _equal(one, by_place[one.layer, one.what], 1e-6)
+            _equal(one, by_place[one.layer, one.sort], 1e-6)

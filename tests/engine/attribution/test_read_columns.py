@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from attnviz.engine.attribution.read_columns import ReadColumns, product
 from attnviz.engine.attribution.residual_pass import Jacobian
+from attnviz.engine.linear_map import ReadColumns, product
 
 WEIGHT = torch.randn(12, 8, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 GIVEN = torch.randn(1, 5, 8, generator=torch.Generator().manual_seed(2), dtype=torch.float64)

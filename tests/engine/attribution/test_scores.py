@@ -301,7 +301,7 @@ def outcome(kind):
                 model = small_causal(kind)
             opened = prepared(kind, model, None, torch.device("cpu"), seed=0)
             splitter = backend_of(opened).open_splitter("self", given)
-            calls = [one for one in splitter._opened.hook_points.found if one.kind == "self"]
+            calls = [one for one in splitter._opened.hook_points.calls if one.kind == "self"]
             for call in {calls[0].layer: calls[0], calls[-1].layer: calls[-1]}.values():
                 asked = AskedLink(("self", call.layer, call.heads - 1), 12, 8)
                 known = splitter.split(given, asked)

@@ -12,7 +12,7 @@ from attnviz.engine.replacing import LostTrackError
 from attnviz.engine.scan import on_torch
 from attnviz.engine.scan import plan as scan_plan
 from attnviz.engine.scan.expansion import STRATEGIES, BatchExpansion
-from attnviz.engine.scan.memory import rows_at_once
+from attnviz.engine.scan.plan import rows_at_once
 from attnviz.models.bundled import Bundled
 from attnviz.records import Input
 

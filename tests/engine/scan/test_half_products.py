@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from attnviz.engine.scan import half_products
-from attnviz.engine.scan.half_products import Halves, sums_halves
+from attnviz.engine import linear_map
+from attnviz.engine.linear_map import Halves, sums_halves
 from attnviz.engine.scan.unembedding import Unembedding
 
 from ..sizes import set_sizes
@@ -16,9 +16,7 @@ HALVES = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.fixture(autouse=True)
 def as_a_gpu_sums(monkeypatch):
     """Halves are multiplied exactly and summed in float32, which torch does on a GPU alone."""
-    monkeypatch.setattr(
-        half_products, "summed", lambda rows, matrix: rows.float() @ matrix.float().T
-    )
+    monkeypatch.setattr(linear_map, "summed", lambda rows, matrix: rows.float() @ matrix.float().T)
 
 
 def drawn(dtype):
@@ -58,7 +56,7 @@ def test_a_scan_in_halves_is_the_usual_one(dtype, tile, monkeypatch):
     for bias in (None, torch.randn(53).to(dtype)):
         usual = Unembedding(weight, bias).compare(clean, changed, [3, 52, 0, -1, 9])
         with monkeypatch.context() as patched:
-            patched.setattr(half_products, "sums_halves", lambda device, dtype: True)
+            patched.setattr(linear_map, "sums_halves", lambda device, dtype: True)
             halves = Unembedding(weight, bias).compare(clean, changed, [3, 52, 0, -1, 9])
         for name in ("loss", "loss_delta", "kl"):
             found, expected = getattr(halves, name), getattr(usual, name)
@@ -70,8 +68,8 @@ def test_a_scan_in_halves_is_the_usual_one(dtype, tile, monkeypatch):
 @HALVES
 def test_where_gradients_are_asked_for_the_weight_is_widened(dtype, monkeypatch):
     """The GPU's product of halves has no derivative: the one here refuses to be called."""
-    monkeypatch.setattr(half_products, "sums_halves", lambda device, dtype: True)
-    monkeypatch.setattr(half_products, "summed", None)
+    monkeypatch.setattr(linear_map, "sums_halves", lambda device, dtype: True)
+    monkeypatch.setattr(linear_map, "summed", None)
     rows, weight = drawn(dtype)
     rows.requires_grad_()
     logits = Unembedding(weight, None).logits(rows)

@@ -7,7 +7,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from attnviz.engine.scan.memory import peak_bytes
+from attnviz.engine.scan.on_torch import peak_bytes
 from attnviz.engine.scan.runner import room_for
 from attnviz.errors import UsageError
 

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch.nn.functional import linear
 
-from attnviz.engine.scan.plan import fitting
+from attnviz.engine.scan.expansion import Inside
+from attnviz.engine.scan.plan import Way, fitting
 
 from ..architectures import small_model
 from ..scans import torch_scan
@@ -34,10 +35,10 @@ def test_too_little_memory_is_no_verdict_on_a_strategy(error):
         return states
 
     def found():
-        return fitting(["first", "second"], states, run, short=False)
+        return fitting(Way(Inside(), {}), ["first", "second"], states, run, short=False)
 
     if error is RuntimeError:
-        assert found() == ("second", False)
+        assert found() == Way(Inside(), {}, "second", ends_short=False)
     else:
         with pytest.raises(error):
             found()

@@ -12,7 +12,7 @@ import pytest
 
 import attnviz
 from attnviz.corpus import Reading, Shard, open_corpus
-from attnviz.engine.probing import open_probing
+from attnviz.engine.capture import open_probing
 from attnviz.inspect.atlas.atlas import FIRES, NAMES, atlas, edges, report_of, scan
 from attnviz.inspect.atlas.request import AtlasRequest
 from attnviz.mergeable import best_of, read_record

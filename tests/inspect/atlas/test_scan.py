@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import attnviz
-from attnviz.engine.capture import capture
-from attnviz.engine.probing import open_probing
+from attnviz.engine.capture import capture, open_probing
 from attnviz.inspect.atlas.atlas import NAMES, scan
 from attnviz.records import Input
 

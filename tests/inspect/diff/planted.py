@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from attnviz.attention.checkpoint import llama_stack
-from attnviz.engine.probing import Probing
+from attnviz.engine.capture import Probing
 from attnviz.inspect.diff.compare import (
     divergences,
     model_maps,

@@ -6,7 +6,7 @@ import torch
 
 import attnviz
 from attnviz.engine import observer
-from attnviz.engine.probing import open_probing
+from attnviz.engine.capture import open_probing
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.diff import compare
 from attnviz.inspect.diff.compare import model_maps

@@ -265,7 +265,7 @@ def test_the_model_writes_on_and_the_map_grows():
     assert played.view.weights.shape == (count, count)
     layer, head = played.view.head
     np.testing.assert_array_equal(
-        played.view.weights[steps[-1].place, : count - 1], steps[-1].rows[layer][head]
+        played.view.weights[steps[-1].query, : count - 1], steps[-1].rows[layer][head]
     )
     assert np.isnan(played.view.weights[-1]).all()
     assert "token 8 of 8" in played.lines[1]
@@ -425,7 +425,7 @@ def test_an_answer_to_an_earlier_question_is_dropped():
     asyncio.run(run())
     assert app.failure is None
     written = app.desk.view.written
-    assert written.steps[0].place == len(app.desk.view.frame.report.record.queries) - 1
+    assert written.steps[0].query == len(app.desk.view.frame.report.record.queries) - 1
 
 
 @pytest.mark.parametrize("full", [False, True])

@@ -118,7 +118,7 @@ def test_the_object_the_table_and_the_lines_say_the_same(run, tmp_path):
     assert len(weights) == 24
     assert {head for head, rows in weights.items() if rows} == {(0, 0), (1, 2)}
     for place, step in enumerate(steps):
-        row = np.array(weights[1, 2][place][: step.place + 1])
+        row = np.array(weights[1, 2][place][: step.query + 1])
         np.testing.assert_allclose(row, step.rows[1][2], rtol=6e-4, atol=1e-12)
         first = found["steps"][place]["sources"][0]
         assert first["weight"] == pytest.approx(step.rows[0][0][1:].max(), abs=1e-6)

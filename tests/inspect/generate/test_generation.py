@@ -68,7 +68,7 @@ def test_torch_models_write_and_look_as_transformers_says(name, most, readers, m
         steps = list(generate(opened(name, model), tokens, Sampling(tokens=STEPS), kind=kind))
         assert [step.id for step in steps] == told.tolist()[begun:]
         for step in steps[::2]:
-            read = told[None, : step.place + 1]
+            read = told[None, : step.query + 1]
             given = {"input_ids": ids, "decoder_input_ids": read} if both else {"input_ids": read}
             with torch.inference_mode():
                 whole = eager(**given, output_attentions=True)
@@ -100,7 +100,7 @@ def test_heads_that_are_removed_write_nothing(backend, most, checkpoint, monkeyp
         projection = changed.model.layers[layer].self_attn.o_proj.weight
         projection[:, head * width : (head + 1) * width] = 0
         for step in steps:
-            read = written(tokens, steps).ids[: step.place + 1]
+            read = written(tokens, steps).ids[: step.query + 1]
             logits = changed(torch.tensor([read])).logits[0, -1]
             assert step.probability == pytest.approx(float(logits.softmax(-1)[step.id]), abs=1e-5)
             assert step.id == int(logits.argmax())

@@ -9,7 +9,7 @@ import pytest
 import attnviz
 from attnviz.draw.terminal import first_screen
 from attnviz.draw.theme import Theme
-from attnviz.engine.attribution.one_token import one_token_writes
+from attnviz.engine.attribution.circuits import one_token_writes
 from attnviz.inspect.head import head as module
 from attnviz.inspect.head.report import Firing, link_words
 from attnviz.records import Tokens

@@ -62,7 +62,7 @@ def test_alignment(clean, corrupt, align, places, changed):
     pair = encode_pair(Letters(), Prompts(clean, corrupt), align, None)
     assert pair.places == places
     assert pair.changed == changed
-    assert pair.engine.places == places
+    assert pair.engine.aligned == places
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from attnviz.draw.labels import width
-from attnviz.engine.attribution.lens import BlockReading
+from attnviz.engine.attribution.parts import BlockReading
 from attnviz.inspect.lens.lens import lens
 from attnviz.inspect.lens.request import LensRequest
 from attnviz.models.bundled import Bundled

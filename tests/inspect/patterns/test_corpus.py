@@ -6,7 +6,7 @@ import statistics
 import pytest
 
 import attnviz
-from attnviz.engine.probing import open_probing
+from attnviz.engine.capture import open_probing
 from attnviz.errors import UsageError
 from attnviz.inspect.patterns.measure import measure
 from attnviz.inspect.patterns.probes import OWN, ProbeText

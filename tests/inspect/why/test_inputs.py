@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from attnviz.engine.attribution.integrated import integrated_gradients
+from attnviz.engine.attribution.on_torch import integrated_gradients
 from attnviz.engine.backend import backend_of
 from attnviz.inspect.why.request import WhyRequest
 from attnviz.inspect.why.why import InputEffects, input_effects, why

@@ -258,7 +258,7 @@ class AblationPlan:
                 f"{self.model.info.name!r} predicts no words: without a loss there is no gradient; "
                 "choose --method exact"
             )
-        from attnviz.engine.gradient import gradient_importance  # torch only where needed
+        from attnviz.engine.scan.on_torch import gradient_importance  # torch only where needed
 
         wanted = {head for variant in self.variants for head in variant.heads}
         gradients = gradient_importance(

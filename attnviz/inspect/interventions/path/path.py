@@ -1,7 +1,7 @@
 """``attnviz path``: what later heads read straight from one head, mean over pairs of prompts.
 
 Wang et al. 2022, section 3.1, and Goldowsky-Dill et al. 2023: path patching, to first order and
-with the norms held. What is measured stands in ``engine.attribution.paths``.
+with the norms held. What is measured stands in ``engine.attribution.circuits``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from attnviz.draw.signed import Place
-from attnviz.engine.attribution.paths import path_effects
+from attnviz.engine.attribution.circuits import path_effects
 from attnviz.engine.known_labels import head_or_label
 from attnviz.engine.patching import ATTENDED, Into, PathEffects
 from attnviz.errors import UnsupportedError, UsageError

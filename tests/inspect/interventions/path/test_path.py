@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from attnviz.engine.attribution.paths import path_effects
+from attnviz.engine.attribution.circuits import path_effects
 from attnviz.models.bundled import Bundled
 from attnviz.records import Input
 
