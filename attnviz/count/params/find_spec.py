@@ -123,8 +123,11 @@ class FoundSpec(NamedTuple):
             return quantised.Storage("packed", lines, buffered=True)
         if (scheme := quantised.find_scheme(about, nested)) is None:
             return None
-        made = isinstance(counted, MadeModel)
-        matrices = counted.matrices if made else quantised.matrices(counted)
+        matrices = (
+            counted.matrices
+            if isinstance(counted, MadeModel)
+            else tuple(quantised.matrices(counted))
+        )
         planned = quantised.count_stored(scheme, matrices, counted.total, dtype)
         return planned._replace(lines=lines, buffered=True) if lines else planned
 

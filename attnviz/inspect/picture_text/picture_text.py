@@ -115,7 +115,8 @@ def _followed(layout: TokenLayout | None, more: int) -> TokenLayout:
     grid, row, column = np.pad(
         [layout.grid, layout.row, layout.column], ((0, 0), (0, more)), constant_values=-1
     )
-    kinds: list[TokenKind] = [*layout.kinds, *["text"] * more]
+    text: list[TokenKind] = ["text"]
+    kinds = [*layout.kinds, *text * more]
     return replace(layout, kinds=tuple(kinds), grid=grid, row=row, column=column)
 
 

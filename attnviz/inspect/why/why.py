@@ -86,11 +86,12 @@ def why(
         plain = plain if prompt is first else _explained(attributor, model, prompt)
         controls = list(_controls(model, plain, wanted, (request.seed, number)))
         own = plain.attribution
-        asked = {"position": own.position, "answer": own.answer, "foil": own.foil}
-        base = [
-            list(attributor.attribute(control, **asked).heads.values())
-            for control in study.watched(number, controls)
-        ]
+        base = list[list[float]]()
+        for control in study.watched(number, controls):
+            same = attributor.attribute(
+                control, position=own.position, answer=own.answer, foil=own.foil
+            )
+            base.append(list(same.heads.values()))
         shape = len(base), len(own.heads)
         explained.append(replace(plain, base=np.array(base).reshape(shape)))
     if not others and first.question.position is None:
@@ -105,8 +106,8 @@ def why(
     layers = {part.layer for part in own.parts if part.kind == "mlp" and part.layer is not None}
     block = request.block(layers, request.index_base)
     if block is not None and own.tallies:
-        logit = AskedLogit(own.position, own.answer, own.foil, ())
-        neurons = attributor.neurons(plain.given, logit, block)
+        asked = AskedLogit(own.position, own.answer, own.foil, ())
+        neurons = attributor.neurons(plain.given, asked, block)
     return WhyReport(
         model=model.info,
         prompts=tuple(explained),

@@ -174,7 +174,7 @@ def _case(d_k: int, scale: float, parts: Iterable[_Scores], **whose: Any) -> Sca
             measures[name] = Estimate(float(numbers.mean()), error)
         counts = tuple(histogram.tolist())
         sides.append(ScaledSoftmax(factor, measures, counts, factor**2 * d_k))
-    return ScalingCase(d_k, *sides, queries=queries, weights=weights, **whose)
+    return ScalingCase(d_k, sides[0], sides[1], queries=queries, weights=weights, **whose)
 
 
 def _random_cases(

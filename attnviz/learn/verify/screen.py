@@ -80,7 +80,7 @@ def _own_facts(report: VerifyReport) -> doc.Words:
 
 
 def _counts(report: VerifyReport) -> str:
-    passed, failed, skipped = map(report.count, ("pass", "fail", "skipped"))
+    passed, failed, skipped = report.count("pass"), report.count("fail"), report.count("skipped")
     words = [f"{counted(passed, 'check')} pass{'es' * (passed == 1)}"]
     if failed:
         words = [f"{failed} of {len(report.checks)} checks fail", f"{passed} pass"]
