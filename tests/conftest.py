@@ -47,7 +47,7 @@ SHARED = {
     "tests/test_default_screens.py": "reports",
     "tests/test_readme.py": "reports",
     "tests/cli/test_explain.py": "reports",
-    "tests/cli/test_help.py": "reports",
+    "tests/cli/test_app.py": "reports",
     "tests/inspect/head/test_head.py": "reports",
     "tests/inspect/report/test_report.py": "reports",
     "tests/docs/test_schemas.py": "reports",

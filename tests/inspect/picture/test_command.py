@@ -8,7 +8,7 @@ from PIL import Image
 
 from tests.models.vision_models import SIDE, build, noise
 
-from ...cli.test_refusals import refusals
+from ...cli.test_boundary import refusals
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Help, version, and what the shell is offered."""
+"""Help, version, what the shell is offered, and plain values, which are read without pydantic."""
 
 import re
 import shlex
@@ -12,31 +12,31 @@ import typer
 from rich.cells import cell_len
 
 import attnviz
-from attnviz.cli.app import COMMANDS, app
+from attnviz.cli.app import COMMANDS, app, app_of
+from attnviz.cli.groups import _NOT_PLAIN, _converted
 from attnviz.cli.options import complete_model
 from attnviz.models.shapes import shape_names
 
 from ..quick import one_in
 from ..terminals import POSIX
-from ..test_import_hygiene import imported
+from ..test_import_hygiene import SENTENCE, imported
 
 
 @pytest.mark.parametrize("option", ["--help", "-h"])
-def test_help_and_version(run, option):
-    result = run("--version")
-    assert (result.code, result.out, result.err) == (0, f"attnviz {attnviz.__version__}\n", "")
+def test_the_help_of_all_commands(run, option):
     result = run(option)
     assert (result.code, result.err) == (0, "")
     assert "See where each attention head looks" in result.out
-    assert "heads" in result.out
-    assert run().out == run("-h").out
     assert ("--install-completion" in result.out) == (option == "--help")
 
 
-def test_all_commands_fit_one_small_screen(run):
+def test_the_version_and_no_command(run):
+    assert run("--version").out == f"attnviz {attnviz.__version__}\n"
+    assert run().out == run("-h").out
+
+
+def test_all_commands_are_listed(run):
     lines = run("-h", env={"COLUMNS": "80"}).lines
-    assert len(lines) < 24
-    assert max(map(len, lines)) <= 80
     for name, does in COMMANDS.items():
         assert sum(f" {name.ljust(10)}{does}" in line for line in lines) == 1, name
 
@@ -192,3 +192,45 @@ def test_the_whole_help_of_all_commands_fits_a_small_terminal(run, columns):
     lines = run("--help", env={"COLUMNS": str(columns)}).lines
     assert len(lines) <= 23
     assert {"--version,", "--install-completion,", "-h"} <= {*" ".join(lines).split()}
+
+
+TYPED = ["7", "-1", "+1", "0", "007", "99999999999999999999", "1_000", "1.5", "1e3", "٣", " 5 ", ""]
+TYPED += ["x", "tiny", "true", "cpu", "auto", "Viridis", "viridis", "never", "é"]
+
+
+def values(one):
+    """What a person may type, and the default; of a parameter that may be repeated, tuples."""
+    several = one.multiple or one.nargs == -1
+    typed = [*((each,) for each in TYPED), ("7", "x"), ()] if several else TYPED
+    return [*typed, one.default, None]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_plain_value_is_what_typer_makes_of_it(name):
+    command = typer.main.get_command(app_of(name))
+    context = command.make_context("attnviz", [], resilient_parsing=True)
+    for one in command.params:
+        convert, one.callback, one.required = type(one).process_value, None, False
+        for value in values(one):
+            found = _converted(one, value)
+            if found is _NOT_PLAIN:
+                continue
+            expected = convert(one, context, value)
+            if isinstance(found, tuple):
+                found, expected = list(found), list(expected)
+            assert (found, type(found)) == (expected, type(expected)), (one.name, value)
+
+
+def test_thousands_are_written_with_a_k(run):
+    found = [run("params", "gpt2", "--tokens", typed, "--json").out for typed in ("2k", "2000")]
+    assert found[0] == found[1]
+
+
+def test_plain_values_need_no_pydantic():
+    packages, _ = imported(
+        ["params", "--d-model", "4096", "--heads", "32", "--json"],
+        ["params", "llama-2-70b", "--tokens", "4096", "--memory", "160GB"],
+        ["heads", SENTENCE, "--head", "L1H1", "--palette", "grey", "--index-base", "1"],
+    )
+    assert "typer" in packages
+    assert "pydantic" not in packages
