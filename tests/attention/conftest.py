@@ -41,18 +41,6 @@ def close():
     return check
 
 
-@pytest.fixture(scope="session")
-def keras(tmp_path_factory):
-    """Keras on its torch backend, with its settings file out of the home directory."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("KERAS_BACKEND", "torch")
-        patch.setenv("KERAS_HOME", str(tmp_path_factory.mktemp("keras")))
-        import keras
-
-    assert keras.backend.backend() == "torch"
-    return keras
-
-
 @pytest.fixture
 def naive_attention():
     """Multi-head attention as loops over plain numbers, one head, query and key at a time."""

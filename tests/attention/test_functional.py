@@ -8,9 +8,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from torch.nn import functional
 from torch.nn import functional as reference
 
 from attnviz.attention.functional import (
+    ACTIVATE,
     attention_scores,
     causal_mask,
     combine_masks,
@@ -212,3 +214,36 @@ def test_a_mask_of_ones_and_zeros_is_refused_with_what_to_write(convert, normal)
     with pytest.raises(ValueError, match=r"of 0 and 1, .* write mask\.(bool|astype)\("):
         masked_softmax(attention_scores(query, query), convert(flags))
     masked_softmax(attention_scores(query, query), convert(flags - 1))  # added, as numbers are
+
+
+TORCH = {
+    "silu": functional.silu,
+    "gelu": functional.gelu,
+    "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
+    "relu": functional.relu,
+}
+ROUNDING = {np.float32: 2e-6, np.float64: 1e-14}
+APPROXIMATED = 4e-7
+"""What the series of the error function may add, which is exact to 1.5e-7."""
+
+
+@pytest.mark.parametrize("dtype", ROUNDING)
+@pytest.mark.parametrize("name", TORCH)
+def test_each_activation_is_torchs_within_rounding(name, dtype):
+    x = np.concatenate([np.linspace(-200, 200, 4001), np.linspace(-6, 6, 4001), [-0.0, 0.0]])
+    given = x.astype(dtype)
+    kept = given.copy()
+    found = ACTIVATE[name](given.reshape(2, -1)).ravel()
+    expected = TORCH[name](torch.from_numpy(given.astype(np.float64))).numpy()
+    allowed = ROUNDING[dtype] * np.maximum(np.abs(x), 1) + (name == "gelu") * APPROXIMATED
+    assert found.dtype == dtype
+    assert (np.abs(found - expected) <= allowed).all()
+    np.testing.assert_array_equal(given, kept)  # what is activated may be needed again
+
+
+@pytest.mark.parametrize("name", TORCH)
+def test_no_number_stays_no_number(name):
+    x = np.array([np.nan, 1.0], np.float32)
+    found = ACTIVATE[name](x)
+    assert np.isnan(found[0])
+    assert np.isfinite(found[1])

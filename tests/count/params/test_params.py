@@ -1,16 +1,9 @@
-"""``attnviz params``: whole screens, JSON and files that say the same, comparisons, names.
-
-Golden screens lie in ``golden/``; after a wanted change write them anew with
-``ATTNVIZ_GOLDEN=write pytest tests/count/params/test_params.py`` and look at the difference.
-"""
+"""``attnviz params``: whole screens, JSON and files that say the same, comparisons, names."""
 
 import csv
-import os
-from pathlib import Path
 
 import pytest
 
-GOLDEN = Path(__file__).parent / "golden"
 SHAPE = ("--d-model", "4096", "--heads", "32")
 SCREENS = {
     "shape": SHAPE,
@@ -38,13 +31,10 @@ def counted(run):
 
 
 @pytest.mark.parametrize("name", SCREENS)
-def test_screen(run, name):
+def test_screen(run, golden, name):
     result = run("params", *SCREENS[name])
     assert (result.code, result.err) == (0, "")
-    path = GOLDEN / f"{name}.txt"
-    if os.environ.get("ATTNVIZ_GOLDEN") == "write":
-        path.write_text(result.out, encoding="utf-8")
-    assert result.out == path.read_text(encoding="utf-8")
+    golden(name, result.out)
     widest = 40 if name == "narrow" else 80
     assert max(map(len, result.lines)) <= widest
 
