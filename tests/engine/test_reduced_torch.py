@@ -22,7 +22,7 @@ from attnviz.records import Input, Tokens
 from .architectures import ARCHITECTURES, eager_attentions, inputs_of, quick_or_long
 from .kernel_cases import MASKS, TYPES, errors, sums_of
 from .sizes import set_sizes
-from .test_row_blocks import PLAIN, opened, texts_of
+from .test_backend import PLAIN, opened, texts_of
 
 OWN = {"bloom", "mpt", "falcon", "gptj", "codegen"}
 """Which compute attention by themselves, some with a bias of each key."""

@@ -18,8 +18,8 @@ from attnviz.models.transformers_model import TransformersModel
 from attnviz.models.work import Work
 from attnviz.records import ModelInfo, Tokens
 
-from ...engine.architectures import ARCHITECTURES, inputs_of, small_model, state_of
-from ...every_causal import small_causal
+from ..every_causal import small_causal
+from .architectures import ARCHITECTURES, inputs_of, small_model, state_of
 
 STEPS = 6
 CACHED = (

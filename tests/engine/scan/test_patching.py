@@ -8,12 +8,12 @@ from attnviz.engine.patching import Patch, Site
 from attnviz.engine.scan import on_numpy
 from attnviz.errors import UnsupportedError, UsageError
 
-from ..attention.test_families import IDS
-from .ablation_loop import MASK
-from .patch_loop import Put, metrics, place_of, run
-from .scan.test_on_numpy import FEW, inputs_of, ours
-from .stacks import HEADED, both, once_quick
-from .test_patching import ANSWER, FOIL, measured
+from ...attention.test_families import IDS
+from ..ablation_loop import MASK
+from ..patch_loop import Put, metrics, place_of, run
+from ..stacks import HEADED, both, once_quick
+from ..test_patching import ANSWER, FOIL, measured
+from .test_on_numpy import FEW, inputs_of, ours
 
 CORRUPT = [*IDS[:3], 8, *IDS[4:9], 60, *IDS[10:]]
 SORTS = ("output", "query", "key", "value", "pattern", "mlp", "residual")
