@@ -43,9 +43,6 @@ def texts_of(tokens):
     return found
 
 
-# Chats ---------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("backend", ["numpy", "torch"])
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_a_chat_is_what_transformers_makes_of_it(chat_models, name, backend):
@@ -152,9 +149,6 @@ def test_what_is_no_chat_is_refused():
             read_chat(given)
 
 
-# Spans ---------------------------------------------------------------------------------------
-
-
 def test_a_span_is_found():
     """Words within words only if they stand nowhere else."""
     for span, expected in (
@@ -193,9 +187,6 @@ def test_a_cut_text_keeps_its_regions_or_is_refused():
     assert reader.encode(TEXT, 3).ids == model.encode(TEXT, 3).ids
     with pytest.raises(UsageError, match="cuts 'who' off"):
         reader.encode(TEXT, 1)
-
-
-# Pairs ---------------------------------------------------------------------------------------
 
 
 def test_a_pair_is_read_as_a_bert_reads_it(trained_bert):
@@ -240,9 +231,6 @@ def test_a_pair_without_separator_says_so_or_is_refused(document, refused):
     assert "no tokenizer that joins two texts" in words
 
 
-# What does not go together ---------------------------------------------------------------------
-
-
 def test_options_that_do_not_go_together(refused, chat_models, tmp_path):
     (tmp_path / "chat.json").write_text(json.dumps([*CHAT]))
     chat = str(tmp_path / "chat.json")
@@ -271,8 +259,6 @@ def test_python_takes_the_same_names(chat_models):
     with pytest.raises(UsageError, match="is not a list of messages"):
         attnviz.heads("tiny", chat=[{"role": {1}}])
 
-
-# Chats as programs write them ----------------------------------------------------------------
 
 PARTS = ChatTemplate(
     "{% for m in messages %}[{{ m.role }}]{% if m.reasoning_content and loop.last %}"

@@ -53,9 +53,6 @@ def test_whole_help_of_heads(run):
     assert max(map(len, result.lines)) <= 100
 
 
-# The short help -------------------------------------------------------------------------------
-
-
 def lines_on_screen(text, columns):
     return sum(max(-(-cell_len(line) // columns), 1) for line in text.splitlines())
 

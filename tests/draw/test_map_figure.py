@@ -114,9 +114,6 @@ def test_all_maps_of_a_file_have_values_or_none():
     assert values(Maps([shown(short), shown(long)])) == []
 
 
-# Through matplotlib --------------------------------------------------------------------------
-
-
 def placed(drawing, x=0.0, y=0.0):
     """The maps of a drawing, each with the corner that it is drawn at."""
     yield from ((x + item.x, y + item.y, item) for item in drawing.items if isinstance(item, Cells))

@@ -131,8 +131,6 @@ def test_a_gate_that_a_t5_names_alone_counts(run, checkpoint, tmp_path):
     assert totals[1] - totals[0] == 4 * 6 * 7  # a third matrix d_model × d_ff in each layer
 
 
-# A config chooses no code: nothing is fetched from the hub, whatever it names --------------------
-
 HUB_CODE = "kernels-community/evil"
 CHOICES = [
     {"_attn_implementation": HUB_CODE},

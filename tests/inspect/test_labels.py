@@ -106,8 +106,6 @@ def test_a_model_of_choices_runs_without_its_head(run, tmp_path):
     assert entry(found, 1, 0)["output_mse"] == pytest.approx(expected, rel=1e-4)
 
 
-# Two texts -----------------------------------------------------------------------------------
-
 ONE, TWO = "She opened the door slowly", "the animal was tired"
 OTHER_ONE = "She opened the door quickly"
 

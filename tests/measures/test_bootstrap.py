@@ -162,9 +162,6 @@ def test_spearman(first, second, expected):
     assert found == (None if expected is None else pytest.approx(expected))
 
 
-# The largest change of one text ---------------------------------------------------------------
-
-
 def exactly(changes):
     """The share of all patterns of signs with a mean as large as the largest, by plain loops."""
     rows = changes.tolist()

@@ -393,9 +393,6 @@ def test_a_random_model_is_never_asked():
     assert named(replace(record, model=replace(record.model, weights="random", seed=1))) == 0
 
 
-# Intervals -----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("freedom", "quantile"),
     [(1, 12.706), (2, 4.303), (9, 2.262), (10, 2.228), (11, 2.201), (29, 2.045), (120, 1.980)],

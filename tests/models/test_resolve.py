@@ -122,9 +122,6 @@ def test_the_python_api_takes_the_backend(directory):
     assert found["model"]["backend"] == "torch"
 
 
-# What is read -----------------------------------------------------------------------------------
-
-
 def test_only_what_is_needed_is_read(tmp_path):
     """Of the layer that is wanted no more than makes its weights, of later ones nothing."""
     model = open_numpy(str(made(tmp_path, "gpt2")), None, None)

@@ -164,8 +164,6 @@ def test_one_more_never_fits_and_more_memory_never_holds_less(
         assert wider.tokens_per_second >= more.decode.tokens_per_second * (1 - 1e-9)
 
 
-# The table ----------------------------------------------------------------------------------
-
 FILES = sorted((configs_directory() / "gpus").glob("*.toml"))
 ENTRIES = [
     (path.stem, entry)

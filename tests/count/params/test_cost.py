@@ -27,9 +27,6 @@ def spec(*attentions, layers=1, **more):
     return ModelSpec("test", "", (StackSpec("decoder", groups, **more),))
 
 
-# The cache ------------------------------------------------------------------------------------
-
-
 def cache(*attentions, tokens, **more):
     return count_cost(spec(*attentions), tokens=tokens, **more).cache
 
@@ -52,7 +49,7 @@ def test_linear_attention_keeps_a_state_that_does_not_grow():
 
 
 def test_the_library_keeps_as_many_bytes_of_two_towers():
-    """Of one tower ``test_every_config.py`` compares what the library keeps."""
+    """Of one tower ``test_families.py`` compares what the library keeps."""
     torch.manual_seed(3)
     model = transformers.T5ForConditionalGeneration(transformers.T5Config(**T5)).eval()
     read, written = (torch.randint(0, 29, (BATCH, length)) for length in (SOURCE, TOKENS))
@@ -80,9 +77,6 @@ def test_names_of_dtypes():
 def test_bytes_are_never_rounded_through_floats(numbers):
     assert byte_count(numbers, "float32") == 4 * numbers
     assert 2 * byte_count(numbers, "int4") - numbers in (0, 1)
-
-
-# What fits ------------------------------------------------------------------------------------
 
 
 def test_the_longest_context_is_the_last_that_fits():
@@ -158,9 +152,6 @@ def test_what_is_counted_unless_asked():
         assert count_cost(spec(PLAIN, max_positions=limit)).tokens == tokens
     count = count_cost(spec(PLAIN), tokens=1, dtype="float32", cache_dtype="int8")
     assert (count.weight_bytes, count.cache.bytes, count.cache_dtype) == (1024, 16, "int8")
-
-
-# The operations of a pass ---------------------------------------------------------------------
 
 
 def test_pairs_that_are_seen():

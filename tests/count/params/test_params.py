@@ -199,8 +199,6 @@ def test_csv_adds_up_and_names_what_is_compared(saved):
     assert "does not divide" in refused["item"] + refused["detail"]
 
 
-# Whatever is wrong: one line on standard error, nothing printed -------------------------------
-
 SMALL = ("--d-model", "64", "--heads", "8")
 
 

@@ -121,8 +121,6 @@ def test_a_model_that_was_built():
     assert any("Counted by building Odd" in line for line in lines)
 
 
-# First screens: the answer in line 2, no taller than the terminal -----------------------------
-
 SHAPE = ("--d-model", "4096", "--heads", "32")
 ASKED = {
     "fits": ("llama-3-8b", "--tokens", "32768", "--memory", "24GB"),

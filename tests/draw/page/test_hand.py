@@ -250,9 +250,6 @@ def test_query_times_key_is_what_the_softmax_reads(opened, mary):
     assert worst < 2e-3
 
 
-# Files ---------------------------------------------------------------------------------------
-
-
 def saved(shown, kind, folder):
     with shown.page.expect_download() as waited:
         shown.page.click(f"#save-{kind}")
@@ -335,9 +332,6 @@ def test_a_mean_says_how_many_heads_are_in_it(opened, mary):
     maps = attnviz.capture("tiny", "When Mary and John went out, John gave Mary a book.")
     wanted = np.mean([maps[place] for place in [*maps][:5]], 0)
     assert np.abs(np.reshape(mean, (14, 14)) - np.tril(wanted)).max() < 3e-5
-
-
-# Without a browser ---------------------------------------------------------------------------
 
 
 def test_two_texts_are_joined_by_nothing_that_they_have_not():

@@ -69,9 +69,6 @@ def test_the_sink_is_named_by_its_places(opened, trained_bert, tmp_path):
     assert np.flatnonzero(blank).tolist() == places
 
 
-# Large pages ---------------------------------------------------------------------------------
-
-
 def made(layers, heads, tokens, alpha=0.15):
     """A report of random causal weights in the shape of a larger model.
 
@@ -188,9 +185,6 @@ def page_json(content):
         r'<script type="application/json" id="data">(.*?)</script>', content, re.S
     )
     return json.loads(found)
-
-
-# Format --------------------------------------------------------------------------------------
 
 
 def test_the_format_is_as_described(mary):

@@ -53,8 +53,6 @@ def read_lens(model, given, question):
     return backend.open_attributor(given).lens(given, question)
 
 
-# The bundled model: computed outside of attnviz, in float64 ------------------------------------
-
 RANKS = [3438, 3882, 1, 1, 1, 1, 1]
 KL = [20.4827, 14.0682, 0.0146, 0.0072, 0.0053, 0.0035, 0.0]
 PROBABILITIES = [0.0, 1e-6, 0.949836, 0.969254, 0.968348, 0.962239, 0.965738]
@@ -87,9 +85,6 @@ def test_the_bundled_model(backend):
             words, heads[place].raises, expected, strict=False
         ):
             assert (word, value) == (name, pytest.approx(golden, abs=1e-4))
-
-
-# Models in torch -----------------------------------------------------------------------------
 
 
 @contextmanager

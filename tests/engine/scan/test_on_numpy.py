@@ -78,9 +78,6 @@ def test_models_without_words_have_their_output(name, tmp_path):
         np.testing.assert_allclose(numpy[metric], values, rtol=1e-4, atol=1e-5)
 
 
-# What takes a head's place -----------------------------------------------------------------------
-
-
 def outputs(model, ids):
     """By (layer, head) the columns that enter the output projection, (token, dim)."""
     shape, seen = model.numpy.stack.shape, {}
@@ -186,9 +183,6 @@ def test_draws_have_a_standard_error_and_tokens_their_losses(tmp_path):
         assert pieces[0].errors[name] == pytest.approx(pieces[1].errors[name], abs=1e-5)
     np.testing.assert_allclose(pieces[0].token_losses, pieces[1].token_losses, atol=1e-5)
     assert pieces[0].baseline == pytest.approx(pieces[1].baseline, abs=1e-5)
-
-
-# One growing pass --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", FEW)

@@ -56,9 +56,6 @@ def test_bfloat16_is_rounded_as_torch_does():
     np.testing.assert_array_equal(to_bfloat16(numbers), expected)
 
 
-# Whole models --------------------------------------------------------------------------------
-
-
 def made(rows, sinks=True):
     """One layer over texts: rows (text, head, query, key)."""
     texts = []

@@ -50,9 +50,6 @@ def noted(app):
     return app.keys_pane.note or app.query_one("#words").note
 
 
-# The cursor ----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("keys", "place"),
     [
@@ -107,9 +104,6 @@ def test_the_map_moves_with_the_cursor():
     assert all(place >= 0 for corner in corners for place in corner)
 
 
-# Finding, keys, commands ---------------------------------------------------------------------
-
-
 def test_find_goes_to_a_token_while_it_is_typed():
     tokens = SESSION.frame(SENTENCE).report.record.queries.texts
     app = explorer()
@@ -135,9 +129,6 @@ def test_every_key_is_on_the_sheet_and_any_closes_it():
         assert hasattr(closed.app.desk, name) or hasattr(closed.app, f"action_{name}")
 
 
-# Ways to see weights -------------------------------------------------------------------------
-
-
 def test_a_mode_that_cannot_be_had_is_said():
     frame = replace(SESSION.frame(SENTENCE), measure_norms=dict)
 
@@ -148,9 +139,6 @@ def test_a_mode_that_cannot_be_had_is_said():
     played = play(explorer(session=Bare(Bundled())), "3")
     assert played.view.mode == "raw"
     assert "what values move is not known here" in played.lines[-1]
-
-
-# Removing heads ------------------------------------------------------------------------------
 
 
 def test_a_removed_head_goes_dark_and_everything_follows():
@@ -235,9 +223,6 @@ def test_a_difference_by_ablation_is_the_third_map():
     assert "one side only" in play(explorer(), "d").lines[-1]
 
 
-# Texts and sides -----------------------------------------------------------------------------
-
-
 def test_another_text_is_typed_and_the_maps_follow():
     text = SENTENCE[:-7] + " big"
     played = play(explorer(), "e", *["backspace"] * 7, *typed(" big"), "enter")
@@ -248,9 +233,6 @@ def test_another_text_is_typed_and_the_maps_follow():
     left = play(explorer(), "e", line("abc"), "escape")
     assert left.view.frame.text == SENTENCE
     assert left.view == view()
-
-
-# Writing on ----------------------------------------------------------------------------------
 
 
 def test_the_model_writes_on_and_the_map_grows():
@@ -304,9 +286,6 @@ def test_space_pauses_and_goes_on():
             assert len(app.desk.view.written.steps) == app.desk.tokens
 
     asyncio.run(run())
-
-
-# Keeping -------------------------------------------------------------------------------------
 
 
 def test_what_is_seen_is_saved(tmp_path):
@@ -458,9 +437,6 @@ def test_leaving_waits_for_a_save_that_was_begun_and_tells_if_it_fails(tmp_path,
         assert json.loads(path.read_text())["schema"] == "attnviz.heads/1"
 
 
-# The mouse, the end --------------------------------------------------------------------------
-
-
 def test_clicks_and_the_wheel():
     async def head(pilot):
         await pilot.click("#grid", offset=(5, 3))
@@ -494,9 +470,6 @@ def test_a_smaller_terminal_and_back():
     assert resized.lines == play(explorer(), size=(80, 24)).lines
 
 
-# Saved sessions ------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("key", ["x", "e", "i", "v"])
 def test_what_was_saved_has_no_model(run, tmp_path, key):
     from attnviz.inspect.explore.session import open_saved
@@ -511,9 +484,6 @@ def test_what_was_saved_has_no_model(run, tmp_path, key):
     )
 
 
-# Hostile texts -------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("text", "look"),
     [("a\x1b[31mb\x07 [red]x[/red] [/]", GLYPHS), ("\u202e한국어 😀 \ud7ff\ufffd a", ASCII)],
@@ -526,9 +496,6 @@ def test_tokens_of_strangers_are_harmless(text, look):
         assert not re.search(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e]", shown)
     if look is ASCII:
         assert played.screen.isascii()
-
-
-# What people missed ---------------------------------------------------------------------------
 
 
 def test_it_opens_on_its_finding():

@@ -119,9 +119,6 @@ def test_a_run_is_replayed(run, tmp_path):
         open_saved(path)
 
 
-# Hostile files -------------------------------------------------------------------------------
-
-
 def changed(place, **arrays):
     """The plain npz with other arrays."""
     with np.load(place / "plain.npz") as found:

@@ -134,8 +134,6 @@ def test_screen(name, form, golden):
 THIRTEEN = "one two three four five six seven eight nine ten eleven twelve thirteen"
 """As many tokens of another model as the sentence has of the bundled one."""
 
-# Differences ---------------------------------------------------------------------------------
-
 
 def own_source(text, **settings):
     shape = {"d_model": 24, "heads": 4, "causal": True} | settings
@@ -171,18 +169,12 @@ def test_texts_of_as_many_tokens_are_compared_by_position():
     assert longer.lines[-1] == "no difference: one text has 13 tokens, the other 14 tokens"
 
 
-# Files ---------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("ending", [".json", ".svg"])
 def test_a_difference_is_not_saved_as_weights(tmp_path, ending):
     path = tmp_path / f"seen{ending}"
     played = play(explorer(), "x", "d", "d", "s", line(str(path)), "enter")
     assert played.lines[-1].startswith("a difference is not saved")
     assert not path.exists()
-
-
-# While a text is written ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("key", ["x", "X"])
@@ -204,9 +196,6 @@ def test_a_written_text_has_one_side_and_weights_as_they_are(key):
     assert played.lines[1].startswith("Generating without L3H1, done")
     steps = list(SESSION.generation(SENTENCE, Sampling(tokens=8), frozenset({(3, 1)})))
     np.testing.assert_array_equal(played.view.weights[12, :13], steps[0].rows[3][1])
-
-
-# Words ---------------------------------------------------------------------------------------
 
 
 def test_an_ablated_head_is_dark_and_links_nothing():

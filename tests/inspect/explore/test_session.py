@@ -36,9 +36,6 @@ def test_maps_that_are_too_large_are_refused_before_a_run(tiny, monkeypatch):
             run(f"{TEXT} John")
 
 
-# Other models --------------------------------------------------------------------------------
-
-
 REMOVED = frozenset({(0, 1), (1, 0)})
 CASES = {
     "gpt2 in NumPy": ("gpt2", {}, None),
@@ -84,9 +81,6 @@ def test_frames_and_effects_are_those_of_the_commands(checkpoint, case):
     else:
         with pytest.raises(UnsupportedError):
             list(session.generation(text, Sampling(), REMOVED))
-
-
-# What is seen of a frame ---------------------------------------------------------------------
 
 
 def test_one_token_and_as_many_as_there_are(tiny):

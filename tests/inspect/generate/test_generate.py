@@ -182,9 +182,6 @@ def test_what_is_no_run_is_refused(content):
         read_run(content, "b.jsonl")
 
 
-# At the end of the context ------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("family", "backend"),
     [("gpt2", "numpy"), pytest.param("llama", "torch", marks=pytest.mark.long)],
@@ -227,9 +224,6 @@ def test_what_was_written_is_kept_when_a_step_fails(run, tmp_path, monkeypatch):
     assert "the disk is gone" in result.err
     assert json.loads(saved.read_text().splitlines()[0])["ending"] == "failed"
     assert len(saved.read_text().splitlines()) == 2 + 3
-
-
-# In a terminal ------------------------------------------------------------------------------------
 
 
 ASKED = "The cat sat on the mat because"

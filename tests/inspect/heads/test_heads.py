@@ -123,9 +123,6 @@ def test_the_word_that_came_before_is_quoted_whole(run):
     assert "Induction: “Anna” (11) attends to “found”, which followed “Anna” (1) (" in said
 
 
-# For programs: the fields of --json ---------------------------------------------------------------
-
-
 def test_the_views_change_nothing(run):
     plain = run("heads", SENTENCE, "--json").out
     views = (
@@ -134,9 +131,6 @@ def test_the_views_change_nothing(run):
     )
     env = {"COLUMNS": "10000", "FORCE_COLOR": "1"}
     assert run("heads", SENTENCE, "--json", *views, env=env).out == plain
-
-
-# Ablated and weighted by norms --------------------------------------------------------------------
 
 
 def maps(run, *options):
@@ -321,9 +315,6 @@ def test_an_encoder_decoders_kinds_stand_side_by_side(document, checkpoint):
         np.testing.assert_array_equal(weights(found, variant), weights(alone))
 
 
-# Several texts side by side -----------------------------------------------------------------------
-
-
 THREE_TEXTS = ["The cat sat on the mat.", "She said that he said so.", "Mary met John."]
 
 
@@ -359,9 +350,6 @@ def test_what_was_saved_is_read_back(run, document, texts, ending):
 def test_a_run_of_generate_is_sent_to_what_replays_it(run, refused):
     run("generate", "Once there was", "--tokens", "3", "--save", "run.jsonl")
     assert "attnviz explore replays it" in refused(3, "heads", "--from", "run.jsonl")
-
-
-# Queries, keys and norms of --vectors -------------------------------------------------------------
 
 
 MARY = "When Mary and John went out, John gave Mary a book."

@@ -41,8 +41,6 @@ def bundled():
     return make
 
 
-# Looked at by a person -----------------------------------------------------------------------
-
 GOLDEN = {
     "first_80": ((80, 24), {}, None),
     "first_120": ((120, 40), {}, None),
@@ -63,8 +61,6 @@ def test_golden(name, bundled, golden):
     shown = lines_of(report, size, THEMES[1], None if view is None else view(report))
     golden(name, "\n".join(shown) + "\n")
 
-
-# Every terminal ------------------------------------------------------------------------------
 
 MADE = {
     "bert": {"causal": False, "heads": (12,) * 6, "texts": [f" w{i}" for i in range(16)]},

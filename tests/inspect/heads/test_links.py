@@ -25,8 +25,6 @@ from attnviz.records import ModelInfo, Tokens
 
 from ...small_models import ShowsWeights
 
-# All heads -----------------------------------------------------------------------------------
-
 
 def test_links_are_the_largest_weights_between_words(reports):
     """Sorted by hand: no special token, no token to itself, a pair once, a head at most twice."""
@@ -97,9 +95,6 @@ def test_many_weights_give_the_same_as_few(reports):
     weights[:, 0] = 0
     best = np.argsort(-weights.ravel())[:2]
     assert [150 * link.query + link.key for link in strongest_links(report, 2)] == best.tolist()
-
-
-# One word ------------------------------------------------------------------------------------
 
 
 def test_from_a_split_word_is_the_mean_and_to_it_the_sum(reports):
@@ -179,9 +174,6 @@ def test_a_table_of_links_says_what_it_leaves_out(reports):
     assert links_table(plain, strongest_links(plain, 3), "links", False).title == [("links", True)]
 
 
-# Each head -----------------------------------------------------------------------------------
-
-
 def pairs_of(report, layer, head, count):
     return [link[2:] for link in head_links(report, layer, head, count, sink=True)]
 
@@ -215,8 +207,6 @@ def test_without_the_sink_pairs_leave_its_keys_out(reports):
         assert 0 not in {link.key for link in head_links(report, layer, head, 9, sink=False)}
     assert ("sink left out", False) in pairs_table(report, 2).title
 
-
-# For programs --------------------------------------------------------------------------------
 
 SENTENCE = "The cat sat on the mat because it was tired."
 
@@ -384,8 +374,6 @@ def test_weights_that_are_no_numbers_beat_nothing_and_stand_last():
     assert found.reached(lost) == "? of 3"
     assert len(pair_table(NAMED, found).rows) == 1
 
-
-# The command ---------------------------------------------------------------------------------
 
 PAIR = ("--pair", "it", "cat")
 

@@ -17,9 +17,6 @@ from attnviz.models.own import OwnAttention
 CROSS = {"texts": ("der", "Hund"), "keys": ("the", "old", "dog"), "kind": "cross"}
 
 
-# The table -----------------------------------------------------------------------------------
-
-
 def rows_of(*reports):
     stream = io.BytesIO()
     compare_heads(reports).arrays()[".csv"](stream)
@@ -69,9 +66,6 @@ def test_hostile_tokens_come_back(reports, hostile, several):
     assert tokens[-2] == "\\n"  # what acts on nothing stands as it is
 
 
-# Arrays --------------------------------------------------------------------------------------
-
-
 def npz(report):
     stream = io.BytesIO()
     compare_heads([report]).arrays()[".npz"](stream)
@@ -96,9 +90,6 @@ def test_npz_holds_every_weight_with_its_place(reports, dtype):
     assert provenance["text"] == "a text"
     assert len(provenance["heads"]) == 6
     assert "weights" not in provenance["heads"][0]
-
-
-# Several runs --------------------------------------------------------------------------------
 
 
 def made(text="a b a c", target=None, **options):

@@ -94,8 +94,6 @@ def test_links_of_the_table_lead_to_heads_of_the_page(reports):
     assert links == {report.name(layer, head) for layer, head, _ in report.record}
 
 
-# The page ------------------------------------------------------------------------------------
-
 MARY = "When Mary and John went to the shop, John gave a drink to Mary. Then Mary and"
 
 
@@ -124,8 +122,6 @@ SENTENCE = "The cat sat on the mat because it was tired."
 KEYS, QUERIES = "the cat sat on the mat", "vier Wörter der mat"
 PLAIN = Theme(colour=False)
 ONE_HEAD = {1: {0}}
-
-# Looked at by a person -----------------------------------------------------------------------
 
 BUNDLED = {
     "all_80": (HeadsView(), PLAIN, 80, None),
@@ -208,8 +204,6 @@ def test_the_last_bits_of_a_weight_change_nothing(name, factor, drawn):
     """Or the screens would differ between machines: no number sits on an edge of rounding."""
     assert drawn(name, factor) == drawn(name)
 
-
-# Every kind of terminal ----------------------------------------------------------------------
 
 WIDTHS = (20, 80, 200)
 THEMES = {

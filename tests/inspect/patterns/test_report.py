@@ -50,9 +50,6 @@ def test_csv(pattern_reports):
         assert row["margin"] == ("" if entry.margin is None else repr(entry.margin))
 
 
-# Records that cannot be ---------------------------------------------------------------------------
-
-
 INFO = ModelInfo("made", None, "None", "float32", 1, 3, 3, 2)
 TOKENS = Tokens((1, 2), ("a", "b"), (False, False))
 

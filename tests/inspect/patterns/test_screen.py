@@ -55,8 +55,6 @@ def test_golden(name, pattern_reports, golden):
     golden(name, screen(pattern_reports(**fields), theme, room, **shown).plain)
 
 
-# The first screen ----------------------------------------------------------------------------
-
 FIRST = {
     "first_80x24": ({"layers": 6, "heads": 4}, None, 80, 24),
     "first_twelve_heads_80x24": ({"layers": 6, "heads": 12}, None, 80, 24),
@@ -122,9 +120,6 @@ def test_the_finding_counts(pattern_reports):
     assert report.head_name((best.layer, best.head)) in finding(report, "induction")
 
 
-# Colours -------------------------------------------------------------------------------------
-
-
 def _full(name):
     tint = label_tint(name, 1.0)
     return colour_table(tint.palette)[tint.step]
@@ -142,9 +137,6 @@ def test_a_stronger_label_is_brighter(name):
     shades = [sum(colour_table(tint.palette)[tint.step]) for tint in tints]
     assert shades == sorted(shades)
     assert tints[0] == label_tint(name, 0)
-
-
-# Files ---------------------------------------------------------------------------------------
 
 
 def saved(report, path, **shown):

@@ -282,9 +282,6 @@ def test_random_orders_are_seeded_and_within_the_bounds():
     assert random_losses(_Meter(), _bounds(), [1], draws=0, seed=0) == ()
 
 
-# Losses over several texts ------------------------------------------------------------------------
-
-
 _LOSSES = (1.0, 3.0)
 
 
@@ -339,9 +336,6 @@ def test_a_model_without_predictions_is_refused():
         meter.losses([[(0, 1)]])
     with pytest.raises(UsageError, match="no loss to prune by"):
         _ = meter.baseline
-
-
-# What may be asked --------------------------------------------------------------------------------
 
 
 _MADE = ModelInfo("m", None, "M", "float32", layers=4, heads=4, kv_heads=4, head_dim=2)

@@ -118,9 +118,6 @@ def test_integrated_gradients_are_an_integral(checkpoint):
     assert found.shares.sum() == pytest.approx(found.change, rel=0.01)
 
 
-# What is said --------------------------------------------------------------------------------
-
-
 def test_the_finding_names_words_and_sizes(redrawn):
     result = redrawn("why", PROMPT, "--inputs", "--controls", "0", "--no-full")
     said = " ".join(result.lines[1:3])

@@ -39,9 +39,6 @@ def names():
         yield f"When {first} met {second}, nobody knew why {first} met"
 
 
-# The numbers ---------------------------------------------------------------------------------
-
-
 def test_the_parts_are_the_logit(run):
     found = run("why", PROMPT, "--json").document
     model = Bundled()
@@ -70,9 +67,6 @@ def test_a_position_is_the_end_of_its_beginning(run, position):
     assert (whole["position"], whole["answer"]) == (4, begun["answer"])
     for mine, theirs in zip(whole["parts"], begun["parts"], strict=True):
         assert mine["contribution"] == pytest.approx(theirs["contribution"], abs=1e-5)
-
-
-# The base rate -------------------------------------------------------------------------------
 
 
 def test_induction_heads_stand_out_of_a_repeated_name(run):
@@ -133,9 +127,6 @@ def test_an_answer_that_is_not_there_has_no_base_rate(run):
     shown = " ".join(run("why", "The cat sat on the mat. The cat sat on the").out.split())
     assert "; no control: “" in shown
     assert "” is not in the prompt." in shown
-
-
-# What is said --------------------------------------------------------------------------------
 
 
 def test_what_does_not_tally_is_not_ranked(run, monkeypatch):
@@ -254,9 +245,6 @@ def test_an_encoder_without_predictions(run, encoder, monkeypatch, command, back
     assert result.code == 2
     assert "predicts no tokens" in result.err
     assert result.err.count("\n") == 1
-
-
-# The first screen ---------------------------------------------------------------------------------
 
 
 LONG = " ".join([PROMPT + " John."] * 20) + " " + PROMPT

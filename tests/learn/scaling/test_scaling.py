@@ -91,9 +91,6 @@ def test_measures_of_a_matrix_by_hand():
     assert found["jacobian_norm"] == pytest.approx(norm)
 
 
-# Random queries and keys --------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def report():
     return drawn(d_k="64,3,512,16", seq=31, samples=41, seed=5)
@@ -143,8 +140,6 @@ def test_memory_is_counted_before_it_is_taken(monkeypatch):
     tracemalloc.stop()
     assert 0.5 * counted[0] < peak < 1.2 * counted[0]
 
-
-# Queries and keys of a model -----------------------------------------------------------------
 
 TEXT = "one two three two one four five"
 

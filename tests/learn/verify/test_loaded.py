@@ -111,9 +111,6 @@ def test_heads_that_do_not_sum_to_the_output_fail(monkeypatch):
     assert failed == [("heads sum to the output", "L1")]
 
 
-# NumPy and torch ------------------------------------------------------------------------------
-
-
 def numpy_numbers(directory, text="the cat sat", **options):
     loading = LoadOptions(**options)
     model = load(str(directory), LoadOptions(backend="torch", dtype=loading.dtype))

@@ -140,9 +140,6 @@ def test_the_own_attention(redrawn, scan):
     assert "no loss for each token" in redrawn("ablate", *options, "--by-token").out
 
 
-# What cannot be measured --------------------------------------------------------------------------
-
-
 CAT = "The cat sat on the mat."
 
 

@@ -116,9 +116,6 @@ def test_what_is_no_number_stays_blank_and_is_told(scans):
     assert "none, no ablation changes" in screen(lost, PLAIN, 100)
 
 
-# The first screen ---------------------------------------------------------------------------------
-
-
 LONG = ("<s>", *(f" word{place}" for place in range(388)))
 
 

@@ -39,9 +39,6 @@ def strongest(document, count):
     return [entry["name"] for entry in order[:count]]
 
 
-# What it finds -------------------------------------------------------------------------------
-
-
 def test_the_built_in_pairs_find_the_induction_heads(run):
     """On top, above the base rate, and by far; the model prefers the right word eighty times."""
     result = run("patch", "--json", "-q", "--fdr")
@@ -102,9 +99,6 @@ def test_prompts_of_unequal_length(patch):
     assert len(found["corrupt"]["tokens"]) == len(found["clean"]["tokens"]) + 1
 
 
-# What stays the same, and what it says --------------------------------------------------------
-
-
 def test_a_run_that_was_cut_goes_on(patch, run, tmp_path):
     pairs = tmp_path / "pairs.jsonl"
     pairs.write_text("".join(json.dumps(row) + "\n" for row in list(made())[:6]))
@@ -120,9 +114,6 @@ def test_a_run_that_was_cut_goes_on(patch, run, tmp_path):
     kept.write_bytes(lines[0] + b'{"part": "patches", "text": 0, "result": {"patches": 3}}\n')
     refusal = run("patch", *asked)
     assert (refusal.code, "is damaged" in refusal.err) == (3, True)
-
-
-# What is refused -----------------------------------------------------------------------------
 
 
 def test_pairs_that_do_not_fit_are_left_out_and_counted(patch, tmp_path):
