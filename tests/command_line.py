@@ -74,14 +74,19 @@ def _content(stream):
     return stream.buffer.getvalue()
 
 
-@pytest.fixture
-def document(run):
-    """The JSON object of ``attnviz heads ARGUMENTS --json``."""
+def json_of(command, *further, runner="run"):
+    """Return a fixture: the JSON object of ``attnviz COMMAND ARGUMENTS --json``."""
 
-    def call(*arguments, **settings):
-        return run("heads", *arguments, "--json", **settings).document
+    def made(request):
+        call = request.getfixturevalue(runner)
+        return lambda *asked, **options: (
+            call(command, *asked, "--json", *further, **options).document
+        )
 
-    return call
+    return pytest.fixture(made)
+
+
+document = json_of("heads")
 
 
 @pytest.fixture

@@ -4,6 +4,8 @@ import csv
 
 import pytest
 
+from ...command_line import json_of
+
 SHAPE = ("--d-model", "4096", "--heads", "32")
 SCREENS = {
     "shape": SHAPE,
@@ -20,14 +22,7 @@ SCREENS = {
 }
 
 
-@pytest.fixture
-def counted(run):
-    """The JSON object of ``attnviz params ARGUMENTS --json``."""
-
-    def call(*arguments):
-        return run("params", *arguments, "--json").document
-
-    return call
+counted = json_of("params")
 
 
 @pytest.mark.parametrize("name", SCREENS)

@@ -33,15 +33,7 @@ from attnviz.records import Input, ModelInfo, Tokens
 from attnviz.texts import built_in_texts
 
 from ...engine.architectures import small_model
-from .planted import (
-    changed_model,
-    floor_of,
-    four_bits,
-    maps_of,
-    permute_queries,
-    verdict,
-    zero_head,
-)
+from . import planted
 
 TINY = Path(attnviz.__file__).parent / "data" / "tiny"
 RNG = np.random.default_rng(5)
@@ -117,16 +109,19 @@ def test_the_floor_is_twice_the_largest_mean_and_few_texts_have_no_interval():
 @pytest.fixture(scope="module")
 def whole():
     model, texts = Bundled(), built_in_texts().texts
-    maps = maps_of(model, texts)
-    return model, maps, floor_of(model, maps, texts)
+    maps = planted.maps_of(model, texts)
+    return model, maps, planted.floor_of(model, maps, texts)
 
 
 @pytest.mark.parametrize("head", [(1, 2), (5, 0)])
 def test_a_planted_head_is_found_first(whole, head):
     model, maps, floor = whole
-    for plant in (lambda t: permute_queries(t, head, 1), lambda t: zero_head(t, head)):
-        changed = maps_of(changed_model(model, plant), built_in_texts().texts)
-        found = verdict(maps, changed, floor)
+    for plant in (
+        lambda t: planted.permute_queries(t, head, 1),
+        lambda t: planted.zero_head(t, head),
+    ):
+        changed = planted.maps_of(planted.changed_model(model, plant), built_in_texts().texts)
+        found = planted.verdict(maps, changed, floor)
         assert found.first == head
         assert min(found.changed | found.output_changed)[0] == head[0]
 
@@ -134,10 +129,12 @@ def test_a_planted_head_is_found_first(whole, head):
 def test_four_bits_are_found_and_rounding_is_not(whole):
     model, maps, floor = whole
     texts = built_in_texts().texts
-    noisy = maps_of(changed_model(model, lambda t: four_bits(t, 4, 0)), texts)
-    assert {layer for layer, _ in verdict(maps, noisy, floor).changed} == {4, 5}
+    noisy = planted.maps_of(
+        planted.changed_model(model, lambda t: planted.four_bits(t, 4, 0)), texts
+    )
+    assert {layer for layer, _ in planted.verdict(maps, noisy, floor).changed} == {4, 5}
     for other in (model.narrowed(), Bundled("float64")):
-        assert not verdict(maps, maps_of(other, texts), floor).found
+        assert not planted.verdict(maps, planted.maps_of(other, texts), floor).found
     found = predictions(maps, noisy)
     p, q = (np.concatenate([text.predictions for text in side.texts]) for side in (maps, noisy))
     kl = (np.exp(p.astype(float)) * (p.astype(float) - q)).sum(-1)

@@ -5,15 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from attnviz.learn.train import report
 from attnviz.learn.train.recipe import Card, DecoderShape, Phase, Recipe, TrainingBudget, Validation
-from attnviz.learn.train.report import (
-    CorpusFacts,
-    CurvePoint,
-    ModelScores,
-    ScoredHeads,
-    SequenceMean,
-    TrainReport,
-)
 from attnviz.learn.train.texts import hold_out, read_corpus
 from attnviz.learn.train.train import TrainingRun
 from attnviz.records import ModelInfo
@@ -88,18 +81,19 @@ def _scored(name, probe, best):
     """Head L1H2 has ``best``, every other one a tenth of it."""
     heads = tuple(
         tuple(
-            SequenceMean(best if (layer, head) == (1, 2) else best / 10, 0.001) for head in range(3)
+            report.SequenceMean(best if (layer, head) == (1, 2) else best / 10, 0.001)
+            for head in range(3)
         )
         for layer in range(2)
     )
-    return ScoredHeads(name, probe, heads, 0.05)
+    return report.ScoredHeads(name, probe, heads, 0.05)
 
 
 @pytest.fixture
 def made():
     """100 points; the loss falls from 6 to 0 in one phase and from 8 to 4 in the next."""
     points = tuple(
-        CurvePoint(
+        report.CurvePoint(
             step=10 * number,
             tokens=10_000 * number,
             seconds=1.5 * number,
@@ -111,7 +105,7 @@ def made():
         for number in range(1, 101)
     )
     names = ("previous", "first", "duplicate", "induction")
-    scores = ModelScores(
+    scores = report.ModelScores(
         tuple(
             _scored(name, probe, 0.9 - 0.2 * place)
             for probe in ("text", "random")
@@ -122,8 +116,8 @@ def made():
         copies=32,
         copy_tokens=60,
         seed=0,
-        first_copy=SequenceMean(9.5, 0.01),
-        second_copy=SequenceMean(0.25, 0.02),
+        first_copy=report.SequenceMean(9.5, 0.01),
+        second_copy=report.SequenceMean(0.25, 0.02),
     )
     recipe = Recipe(
         seed=7,
@@ -132,7 +126,7 @@ def made():
         phase=(Phase(),),
         budget=TrainingBudget(tokens=1_000_000),
     )
-    return TrainReport(
+    return report.TrainReport(
         directory="a \x1b[31mmodel",
         model=ModelInfo(
             "a \x1b[31mmodel", "0123456789ab", "LlamaForCausalLM", "float32", 2, 3, 3, 16, seed=7
@@ -140,8 +134,8 @@ def made():
         recipe=recipe,
         parameters=1_234_567,
         vocabulary=4096,
-        train=CorpusFacts(("one.txt", "[red]two.txt"), 4_000_000, 1_000_000, "aaaaaaaaaaaa"),
-        valid=CorpusFacts(("three.txt",), 400_000, 100_000, "bbbbbbbbbbbb"),
+        train=report.CorpusFacts(("one.txt", "[red]two.txt"), 4_000_000, 1_000_000, "aaaaaaaaaaaa"),
+        valid=report.CorpusFacts(("three.txt",), 400_000, 100_000, "bbbbbbbbbbbb"),
         points=points,
         shares={"text": 0.7, "repeated_tokens": 0.25, "repeated_passages": 0.05},
         valid_loss=4.0,

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import time
 from dataclasses import replace
-from typing import cast
 
 import numpy as np
 import pytest
@@ -19,16 +18,10 @@ from attnviz.attention.family_reading import llama_stack
 from attnviz.attention.torch_decoder import TorchDecoder
 from attnviz.cli.training import spread_lists
 from attnviz.errors import LoadError, UsageError
+from attnviz.learn.train import train
 from attnviz.learn.train.directory import STATE_FILE
 from attnviz.learn.train.recipe import Optimiser, Recipe
 from attnviz.learn.train.request import TrainRequest
-from attnviz.learn.train.train import (
-    TrainingRun,
-    finish_saved,
-    require_training_memory,
-    train,
-    with_known_precision,
-)
 from attnviz.progress import UNWATCHED, Watch
 
 from ...terminals import POSIX
@@ -176,7 +169,7 @@ CPU = torch.device("cpu")
 
 
 def run(texts, recipe, directory, *, resume=False):
-    return TrainingRun(*texts, recipe, directory, CPU, resume=resume)
+    return train.TrainingRun(*texts, recipe, directory, CPU, resume=resume)
 
 
 def weights(trained):
@@ -292,7 +285,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_leaves_the_state(texts, reci
 )
 def test_a_processor_decides_by_its_instructions(monkeypatch, capabilities, chosen):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
-    assert with_known_precision(Recipe(), CPU).autocast == chosen
+    assert train.with_known_precision(Recipe(), CPU).autocast == chosen
 
 
 def test_what_does_not_fit_is_refused(recipe, monkeypatch):
@@ -303,10 +296,10 @@ def test_what_does_not_fit_is_refused(recipe, monkeypatch):
     memory = "attnviz.learn.train.train.free_memory"
     for free in (None, 2 * least):
         monkeypatch.setattr(memory, lambda device, free=free: free)
-        require_training_memory(shape, recipe, CPU)
+        train.require_training_memory(shape, recipe, CPU)
     monkeypatch.setattr(memory, lambda device: least)
     with pytest.raises(LoadError, match="are free on cpu: make the model, its vocabulary, the"):
-        require_training_memory(shape, recipe, CPU)
+        train.require_training_memory(shape, recipe, CPU)
 
 
 class Recorder(Watch):
@@ -332,8 +325,7 @@ class Asked:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_request_to_end_is_no_failure(number):
-    run = cast("TrainingRun", Asked(number))
-    assert finish_saved(run, UNWATCHED) is None
+    assert train.finish_saved(Asked(number), UNWATCHED) is None
 
 
 def test_what_was_not_measured_is_measured_when_it_is_resumed(texts, recipe, tmp_path):
@@ -341,7 +333,7 @@ def test_what_was_not_measured_is_measured_when_it_is_resumed(texts, recipe, tmp
     points_of(begun)
     begun.save_state()
     watch = Recorder()
-    result = finish_saved(run(texts, recipe, tmp_path / "m", resume=True), watch)
+    result = train.finish_saved(run(texts, recipe, tmp_path / "m", resume=True), watch)
     assert result.finished
     assert (tmp_path / "m" / "README.md").exists()
     assert watch.told == ["measuring the trained model"]
@@ -358,8 +350,8 @@ def test_losses_are_told_and_a_full_disk_says_how_to_go_on(
             raise LoadError("full")
         return ""
 
-    monkeypatch.setattr(TrainingRun, "store", full)
+    monkeypatch.setattr(train.TrainingRun, "store", full)
     with pytest.raises(LoadError, match="full; stopped after 3,050 tokens, what was saved"):
-        train(request, advance=watch)
+        train.train(request, advance=watch)
     first = "65 tokens, phase repetition: loss 5"
     assert re.fullmatch(first + r".\d+, validation 5.\d+", watch.told[0])

@@ -18,13 +18,12 @@ from attnviz.learn.verify.report import Sizes, verdict
 from attnviz.learn.verify.request import VerifyRequest
 from attnviz.learn.verify.verify import KERAS, NAIVE, attention_cases, compared_case, verify_own
 
+from ...command_line import json_of
+
 CASES = ("self", "cross", "causal", "padding", "grouped")
 
 
-@pytest.fixture
-def document(run):
-    """The JSON object of ``attnviz verify ARGUMENTS --json``."""
-    return lambda *arguments: run("verify", *arguments, "--json").document
+document = json_of("verify")
 
 
 def _break_the_own_attention(monkeypatch):

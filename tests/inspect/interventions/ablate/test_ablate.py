@@ -14,6 +14,7 @@ from attnviz.inspect.interventions.ablate.claims import without_words
 from attnviz.measures.bootstrap import bootstrap_interval
 from attnviz.models.bundled import Bundled
 
+from ....command_line import json_of
 from ....terminals import POSIX
 from ...classifiers import save_classifier
 
@@ -23,10 +24,7 @@ NAMES = [f"L{layer}H{head}" for layer in range(TINY.layers) for head in range(TI
 TEXTS = ("The cat sat on the mat.", "Then the old man said so.", "Mary saw John, and John saw her.")
 
 
-@pytest.fixture
-def scan(redrawn):
-    """The JSON object of ``attnviz ablate ARGUMENTS --json``."""
-    return lambda *arguments: redrawn("ablate", *arguments, "--json").document
+scan = json_of("ablate", runner="redrawn")
 
 
 @pytest.fixture

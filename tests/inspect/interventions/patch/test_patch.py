@@ -19,6 +19,7 @@ from attnviz.inspect.interventions.prompts import picture_pair
 from attnviz.models.bundled import Bundled
 from attnviz.options import options_of
 
+from ....command_line import json_of
 from ....models.test_picture_texts import opened, prompt, written
 from ..make_pairs import made
 
@@ -28,10 +29,7 @@ ASKED = (CLEAN, CORRUPT, "--answer", "Harris", "--foil", "Carr")
 INDUCTION = {"L1H0", "L1H2", "L1H3"}
 
 
-@pytest.fixture
-def patch(redrawn):
-    """The JSON object of ``attnviz patch ARGUMENTS --json``."""
-    return lambda *arguments: redrawn("patch", *arguments, "--json", "-q").document
+patch = json_of("patch", "-q", runner="redrawn")
 
 
 def strongest(document, count):
