@@ -9,6 +9,8 @@ from attnviz.draw.theme import Theme
 from attnviz.inspect.heads.report import HeadsReport, HeadsView, compare_heads
 from attnviz.records import HeadsRecord
 
+from ...command_line import json_of
+
 HOSTILE = (
     *("</svg><script>alert(1)</script>", "\x1b[31mred\x1b]0;title\x07", "\u202eevil\u202c"),
     *('say "hi", it\'s', "line\nbreak\r\n\ttab", "nul\x00", "<", "&amp;", "$x^2$", "=1+1"),
@@ -28,12 +30,7 @@ def draw(reports, view=None, theme=None, width=80, height=45, **shown):
     return terminal_block(document, means, width)
 
 
-@pytest.fixture
-def document(redrawn):
-    """The JSON object of ``attnviz heads ARGUMENTS --json``, measured once for a file's tests."""
-    return lambda *arguments, **settings: (
-        redrawn("heads", *arguments, "--json", **settings).document
-    )
+document = json_of("heads", runner="redrawn")
 
 
 @pytest.fixture(scope="session")
