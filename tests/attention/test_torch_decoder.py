@@ -69,10 +69,6 @@ def reference(directory, ids):
     return output.logits.numpy(), [weights.numpy() for weights in output.attentions]
 
 
-def some_ids(checkpoint):
-    return np.random.default_rng(5).integers(0, checkpoint.config.vocabulary, size=(2, 17))
-
-
 def assert_equal_logits(actual, expected):
     """Within 1e-5 of the largest logit: at a size of 20, float32 itself is no finer than 2e-6."""
     np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-5 * max(1, abs(expected).max()))
@@ -91,7 +87,7 @@ def observed_weights(decoder, ids, wants=lambda layer: True):
 
 def test_torch_equals_llama(directory):
     checkpoint = open_checkpoint(directory)
-    ids = some_ids(checkpoint)
+    ids = np.random.default_rng(5).integers(0, checkpoint.config.vocabulary, size=(2, 17))
     logits, weights = reference(directory, ids)
     decoder = TorchDecoder.from_llama(checkpoint.config, checkpoint.tensors).eval()
     with torch.no_grad():

@@ -53,10 +53,6 @@ def test_whole_help_of_heads(run):
     assert max(map(len, result.lines)) <= 100
 
 
-def lines_on_screen(text, columns):
-    return sum(max(-(-cell_len(line) // columns), 1) for line in text.splitlines())
-
-
 def parsed(name):
     """The command that the command line would run."""
     group = typer.main.get_group(app)
@@ -68,7 +64,7 @@ def parsed(name):
 def test_short_help_fits_a_small_terminal(run, name, columns):
     result = run(*[name] * bool(name), "-h", env={"COLUMNS": str(columns)})
     assert (result.code, result.err) == (0, "")
-    assert lines_on_screen(result.out, columns) <= 23
+    assert sum(max(-(-cell_len(line) // columns), 1) for line in result.out.splitlines()) <= 23
     if columns >= 80:
         assert not [line for line in result.lines if line.endswith("...")], "a text is cut"
     if name:

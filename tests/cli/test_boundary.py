@@ -32,11 +32,6 @@ def refusals(beside=__file__):
         yield pytest.param(int(code or 2), line, words.strip(), id=line, marks=marks)
 
 
-def typed(line):
-    """Return the words of a command line, with the texts that it names."""
-    return [*map(repeated, shlex.split(Template(line).substitute(TEXTS)))]
-
-
 def repeated(word):
     """Return a word in which {a*9} stands for "a" nine times."""
     return re.sub(r"\{([^{}*]+)\*(\d+)\}", lambda match: match[1] * int(match[2]), word)
@@ -74,7 +69,7 @@ def contents(folder):
 def test_one_line_answers_and_nothing_is_written(refused, folder, code, line, words):
     place = folder(line)
     before = contents(place)
-    said = refused(code, *typed(line))
+    said = refused(code, *map(repeated, shlex.split(Template(line).substitute(TEXTS))))
     assert repeated(words) in said
     assert len(said) < 500
     if "{x*" in line:  # what is quoted is cut

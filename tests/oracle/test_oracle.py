@@ -73,11 +73,6 @@ def _lines():
             yield from map("".join, itertools.product(*choices))
 
 
-def _shelf(line):
-    """The file in which a line's outputs lie: one a command."""
-    return _OUTPUTS / f"{line.split()[0].strip('-')}.json.gz"
-
-
 @pytest.fixture(scope="session")
 def recorded():
     """What each line gave; renewed, where that was asked for, when all have run."""
@@ -90,7 +85,7 @@ def recorded():
     yield found
     shelves_now = defaultdict(dict)
     for line, output in found.items():
-        shelves_now[_shelf(line)][line] = output
+        shelves_now[_OUTPUTS / f"{line.split()[0].strip('-')}.json.gz"][line] = output
     _OUTPUTS.mkdir(exist_ok=True)
     for path, shelf in shelves_now.items():
         text = json.dumps(shelf, ensure_ascii=False, indent=0)
