@@ -37,8 +37,6 @@ SHAPES = {
     "biases": {"attention_bias": True, "mlp_bias": True, "num_key_value_heads": 2},
 }
 
-Floats = NDArray[np.floating]
-
 
 def random_llama(**changes):
     """Large weights, biases and gains, so that every one of them shows in the output."""
@@ -112,7 +110,7 @@ def test_llama_loads_what_the_torch_decoder_saves(tmp_path):
         assert_equal_logits(decoder(torch.from_numpy(ids)).numpy(), reference(tmp_path, ids)[0])
 
 
-class Counted(Mapping[str, Floats]):
+class Counted(Mapping[str, NDArray[np.floating]]):
     """Tensors that remember which of them were read."""
 
     def __init__(self, tensors):

@@ -237,12 +237,9 @@ def test_a_budget_in_seconds_is_kept_over_many_texts(run, tmp_path):
     assert sorted(head["gradient"] for head in again["heads"]) == sorted(whole)
 
 
-IGNORED = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); "
-
-
 def test_an_ignored_ctrl_c_stays_ignored(program, environment):
     """As in ``nohup attnviz train … &`` of a script: a Ctrl-C of another job is not for it."""
-    code = IGNORED + (
+    code = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); " + (
         "from attnviz.interrupts import between_steps\n"
         "with between_steps() as stopped:\n"
         "    signal.raise_signal(signal.SIGINT); assert not stopped()\n"

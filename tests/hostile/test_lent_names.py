@@ -66,14 +66,6 @@ def test_the_same_files_elsewhere_are_the_same_checkpoint(copied, tmp_path):
     assert first == second
 
 
-FORGED = (
-    *("[[Infinity, 0, null, null]]", '[[0, 0, "previous", Infinity]]'),
-    *('[[0, 0, "previous", NaN]]', '[[0, 0, "previous", 7.5]]', '[[0, 0, "previous", -1]]'),
-    *(f'[[0, 0, "previous", {10**400}]]', '[[0, 0, ["previous"], 0.5]]'),
-    *('[[0, 0, {"previous": 1}, 0.5]]', '{"0": 1}', "3", "[[0]]", "[" * 100_000),
-)
-
-
 def test_a_forged_file_of_labels_counts_as_none(copied, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     model = load(str(copied))
@@ -83,6 +75,11 @@ def test_a_forged_file_of_labels_counts_as_none(copied, monkeypatch, tmp_path):
     content = labels_json(place.stem.split("-")[0], "self", known).decode()
     place.write_text(content)
     assert known_labels(model, "self") is not None
-    for heads in FORGED:
+    for heads in (
+        *("[[Infinity, 0, null, null]]", '[[0, 0, "previous", Infinity]]'),
+        *('[[0, 0, "previous", NaN]]', '[[0, 0, "previous", 7.5]]', '[[0, 0, "previous", -1]]'),
+        *(f'[[0, 0, "previous", {10**400}]]', '[[0, 0, ["previous"], 0.5]]'),
+        *('[[0, 0, {"previous": 1}, 0.5]]', '{"0": 1}', "3", "[[0]]", "[" * 100_000),
+    ):
         place.write_text(content[: content.index("[")] + heads + "}")
         assert known_labels(model, "self") is None, heads[:40]

@@ -55,7 +55,7 @@ def test_json_of_a_comparison(counted):
     ],
 )
 def test_any_option_can_be_compared(counted, wish, values):
-    rows = counted(*SMALL, "--compare", wish)["rows"]
+    rows = counted(*("--d-model", "64", "--heads", "8"), "--compare", wish)["rows"]
     assert [next(iter(row["values"].values())) for row in rows] == values
     assert ["error" in row for row in rows] == [value == "x" for value in values]
 
@@ -192,9 +192,6 @@ def test_csv_adds_up_and_names_what_is_compared(saved):
     assert {row["kv_heads"] for row in rows} == {"8", "3", "1"}
     (refused,) = [row for row in rows if row["section"] == "refused"]
     assert "does not divide" in refused["item"] + refused["detail"]
-
-
-SMALL = ("--d-model", "64", "--heads", "8")
 
 
 def test_missing_things_end_with_3(refused, tmp_path):

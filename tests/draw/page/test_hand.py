@@ -13,11 +13,9 @@ from attnviz.records import PAIR, Tokens
 
 from .conftest import MARY
 
-LINK = "#L1H0&q=10&k=3&lock&mode=sinkless&pins=L1H2"
-
 
 def test_a_link_restores_the_view_and_is_written(opened, mary):
-    shown = opened(mary, LINK)
+    shown = opened(mary, "#L1H0&q=10&k=3&lock&mode=sinkless&pins=L1H2")
     assert shown.text("#name") == "L1H0"
     assert shown.text("#readout").split(None, 1)[1].startswith("Mary (10) → and")
     assert "held" in shown.text("#readout")

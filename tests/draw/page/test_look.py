@@ -9,8 +9,6 @@ from attnviz.draw.svg import safe
 from ..test_palette import luminance
 from .test_numbers import made
 
-FROM_THE_RIGHT = ("ذهبت", "مريم", "إلى", "السوق")
-
 PLACES = """(() => { const text = $("readout").firstChild, range = document.createRange();
 return [...text.data].map((letter, at) => {
   range.setStart(text, at); range.setEnd(text, at + 1);
@@ -38,7 +36,7 @@ def test_the_heads_that_the_finding_names_are_marked(opened, tmp_path):
 
 def test_a_text_from_the_right_reads_from_the_right_and_arrows_point_to_the_key(opened, tmp_path):
     weights = np.random.default_rng(3).dirichlet(np.ones(4), size=(3, 4))
-    attnviz.heatmap(weights, FROM_THE_RIGHT).save(tmp_path / "page.html")
+    attnviz.heatmap(weights, ("ذهبت", "مريم", "إلى", "السوق")).save(tmp_path / "page.html")
     shown = opened(tmp_path / "page.html", "#q=1&k=0&lock")
     words = shown.js("words.queries.map((span) => span.getBoundingClientRect().left)")
     assert words == sorted(words, reverse=True)

@@ -45,13 +45,10 @@ def test_a_known_head_is_named_on_the_probes(label, known_heads, scripted, even_
     assert other.label is None
 
 
-LETTERS = "a b c d e f g h i j a b c d e f g h i j"
-
-
 @pytest.mark.parametrize("label", ["previous", "first", "self", "duplicate", "induction"])
 def test_a_known_head_is_named_on_a_text(label, known_heads, scripted, even_head):
     model = scripted([[even_head, known_heads[label]]])
-    report = score_patterns(model, Input(model.encode(LETTERS)))
+    report = score_patterns(model, Input(model.encode("a b c d e f g h i j a b c d e f g h i j")))
     assert [head.label for head in report.heads] == [None, label]
     assert report.heads[1].agreement is None
     assert report.heads[1].events >= 8

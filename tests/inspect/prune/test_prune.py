@@ -282,9 +282,6 @@ def test_random_orders_are_seeded_and_within_the_bounds():
     assert random_losses(_Meter(), _bounds(), [1], draws=0, seed=0) == ()
 
 
-_LOSSES = (1.0, 3.0)
-
-
 class _Scanner:
     """Each removed head costs 0.5 in the first text and 0.1 in the second; two at a time."""
 
@@ -302,7 +299,7 @@ class _Scanner:
             self.measured += [variants[index] for index in chosen]
             price = (0.5, 0.1)[text]
             deltas = np.array([price * len(variants[index].heads) for index in chosen])
-            yield Scores(text, chosen, {"loss_delta": deltas}, {"loss": _LOSSES[text]})
+            yield Scores(text, chosen, {"loss_delta": deltas}, {"loss": (1.0, 3.0)[text]})
 
 
 class _Headless:

@@ -247,9 +247,6 @@ def test_an_encoder_without_predictions(run, encoder, monkeypatch, command, back
     assert result.err.count("\n") == 1
 
 
-LONG = " ".join([PROMPT + " John."] * 20) + " " + PROMPT
-
-
 @pytest.mark.parametrize(
     ("columns", "lines"),
     [SIZES[0], *(pytest.param(*size, marks=pytest.mark.long) for size in SIZES[1:])],
@@ -259,7 +256,7 @@ LONG = " ".join([PROMPT + " John."] * 20) + " " + PROMPT
     [
         [PROMPT],
         [PROMPT, "--answer", "table", "--foil", "Nancy"],
-        [LONG],
+        [(" ".join([PROMPT + " John."] * 20) + " " + PROMPT)],
         ["나는 오늘 학교에 갔다. 나는 오늘"],
         ["--texts", "names.txt"],
         ["the cat sat on the", "--model", "t5"],
