@@ -55,7 +55,7 @@ def test_json_of_a_comparison(counted):
     ],
 )
 def test_any_option_can_be_compared(counted, wish, values):
-    rows = counted(*("--d-model", "64", "--heads", "8"), "--compare", wish)["rows"]
+    rows = counted("--d-model", "64", "--heads", "8", "--compare", wish)["rows"]
     assert [next(iter(row["values"].values())) for row in rows] == values
     assert ["error" in row for row in rows] == [value == "x" for value in values]
 

@@ -23,6 +23,8 @@ from attnviz.errors import AttnvizError
 from attnviz.models.prepare import handed_over
 from tests.engine.split.asked import MODELS, REFUSED, TEXT, questions
 
+QUICK = sys.argv[2:] == ["quick"]
+
 
 def opened(path, **ways):
     """Return a checkpoint that transformers splits, as a person's program would load it."""
@@ -71,7 +73,7 @@ logging.set_verbosity_error()
 logging.disable_progress_bar()
 dist.init_process_group("gloo")
 directory = Path(sys.argv[1])
-answers = {} if (sys.argv[2:] == ["quick"]) else everything(directory)
+answers = {} if QUICK else everything(directory)
 model = str(directory / "grouped")
 loading = ("--model", model, "--tp")
 saved = str(directory / "saved.json")

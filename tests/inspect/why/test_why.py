@@ -256,7 +256,7 @@ def test_an_encoder_without_predictions(run, encoder, monkeypatch, command, back
     [
         [PROMPT],
         [PROMPT, "--answer", "table", "--foil", "Nancy"],
-        [(" ".join([PROMPT + " John."] * 20) + " " + PROMPT)],
+        [" ".join([PROMPT + " John."] * 20) + " " + PROMPT],
         ["나는 오늘 학교에 갔다. 나는 오늘"],
         ["--texts", "names.txt"],
         ["the cat sat on the", "--model", "t5"],
