@@ -48,7 +48,7 @@ period = [3, 7]
 
 
 @pytest.fixture
-def texts(run, tmp_path):
+def folder(run, tmp_path):
     """A folder of two texts, a third to validate on, a recipe of 30 steps and one of minutes."""
     words = ("the cat sat on the mat", "a dog ran to the log", "it rained all day long")
     (tmp_path / "books").mkdir()
@@ -63,7 +63,7 @@ def texts(run, tmp_path):
 QUICK = ("--config", "quick.toml", "--out", "m")
 
 
-def test_from_texts_to_a_model_that_heads_shows(run, texts):
+def test_from_texts_to_a_model_that_heads_shows(run, folder):
     result = run("train", "books", "--valid", "valid.txt", "other.txt", *QUICK)
     assert result.code == 0, result
     for words in (
@@ -74,7 +74,7 @@ def test_from_texts_to_a_model_that_heads_shows(run, texts):
     ):
         assert words in result.out.replace("\n            ", " "), words
     assert max(map(len, result.lines)) <= 80
-    files = {path.name for path in (texts / "m").iterdir()}
+    files = {path.name for path in (folder / "m").iterdir()}
     assert files == {
         *("README.md", "config.json", "log.csv", "model.safetensors", "tokenizer.json"),
         *("tokenizer_config.json", "first"),
@@ -102,13 +102,13 @@ def test_several_values_may_follow_an_option(arguments, spread):
     assert spread_lists(arguments) == spread
 
 
-def test_a_finished_model_is_never_overwritten(run, refused, texts):
+def test_a_finished_model_is_never_overwritten(run, refused, folder):
     assert run("train", "books", *QUICK, "-q").code == 0
-    before = {path: path.read_bytes() for path in (texts / "m").rglob("*") if path.is_file()}
+    before = {path: path.read_bytes() for path in (folder / "m").rglob("*") if path.is_file()}
     assert "already holds a trained model" in refused(2, "train", "books", *QUICK)
     line = refused(2, "train", "books", *QUICK, "--resume")
     assert "is finished, nothing is left to resume" in line
-    files = (path for path in (texts / "m").rglob("*") if path.is_file())
+    files = (path for path in (folder / "m").rglob("*") if path.is_file())
     assert {path: path.read_bytes() for path in files} == before
 
 
@@ -131,11 +131,13 @@ def begin(program, environment, folder, *arguments):
 
 @pytest.mark.long
 @POSIX
-def test_stopped_it_saves_and_says_how_to_go_on_and_does(program, environment, run, refused, texts):
+def test_stopped_it_saves_and_says_how_to_go_on(
+    program, environment, run, refused, folder
+):
     """Stopped twice, by either signal; what a killed process leaves half written is swept away."""
-    part = texts / "m" / ".attnviz-0123.part"
+    part = folder / "m" / ".attnviz-0123.part"
     for number, options in ((signal.SIGTERM, ()), (signal.SIGINT, ("--resume",))):
-        process = begin(program, environment, texts, *options)
+        process = begin(program, environment, folder, *options)
         for _ in range(6000):
             if not part.exists():
                 break
@@ -158,11 +160,11 @@ def test_stopped_it_saves_and_says_how_to_go_on_and_does(program, environment, r
 
 
 @pytest.mark.parametrize("name", ["books/a.txt", "valid.txt"])
-def test_a_text_is_not_overwritten_by_the_result(refused, texts, name):
-    before = (texts / name).read_bytes()
+def test_a_text_is_not_overwritten_by_the_result(refused, folder, name):
+    before = (folder / name).read_bytes()
     options = ("--valid", "valid.txt", *QUICK, "--save", name)
     assert "would overwrite" in refused(2, "train", "books", *options)
-    assert (texts / name).read_bytes() == before
+    assert (folder / name).read_bytes() == before
 
 
 CPU = torch.device("cpu")
