@@ -236,7 +236,7 @@ class Reduction(Options, panel="Long texts"):
     """The option on how the attention over a long text is read."""
 
     reduce: Literal["auto", "fused", "full"] = option(
-        "WAY", "full: whole maps; fused: only sums over their rows, no maps (auto: by size).",
+        "MODE", "full: whole maps; fused: only sums over their rows, no maps (auto: by size).",
         "auto",
     )  # fmt: skip
 
@@ -299,8 +299,8 @@ class ChatOption(Options):
 
     chat: str | None = option(
         "FILE|TEXT",
-        "A chat instead of TEXT, formatted with the model's own template: JSON with role and "
-        "content, or lines such as user: Hi.",
+        "A chat instead of TEXT: JSON with role and content, or lines such as user: Hi. The "
+        "model's own chat template is applied.",
         words=True,
     )
 

@@ -29,7 +29,7 @@ attnviz patterns --model ./model --save base.json && attnviz diff base.json ./tu
 class _Sides(Options):
     a: str = argument(
         "A",
-        "Anything --model accepts, or a result saved by patterns as .json.",
+        "Anything --model accepts, or a result that attnviz patterns saved as .json.",
         ...,
         brief="A model, or a result saved as .json.",
     )

@@ -140,7 +140,7 @@ class SomePictures(Options):
     """The option that gives pictures, in place of texts or with one."""
 
     image: tuple[str, ...] = option(
-        "FILE", "Image to read (PNG, JPEG, WebP), with or without a text; may be repeated.", ()
+        "FILE", "Image to read (PNG, JPEG, WebP), with or without text; may be repeated.", ()
     )
 
     def refuse(self, *requests: Options) -> None:
@@ -186,8 +186,8 @@ class ModelName(Options, panel="Model"):
     named: str | None = option(
         "NAME",
         "tiny (bundled, default), mha (the library's own attention, random weights), a directory, "
-        "a Hugging Face id, or a preset such as configs/gpt2 (random weights); attnviz use sets "
-        "another default.",
+        "a Hugging Face id, or a preset such as configs/gpt2 (random weights); change the default "
+        "with attnviz use.",
         name="--model",
         short="-m",
         autocompletion=complete_model,
@@ -248,14 +248,17 @@ class Loading(Device):
         "auto",
     )
     revision: str | None = option("REVISION", "Branch, tag or commit on the Hub.")
-    offline: bool = flag("Use directories and the cache only, never the network.")
+    offline: bool = flag("Use local directories and the cache only, never the network.")
     trust_remote_code: bool = flag("Run Python code that comes with the model.")
     allow_pickle: bool = flag("Read weights from pickles, which can run code.")
     max_memory: str | None = option(
-        "SIZE", "With --device auto: memory for weights on each device and in RAM, such as 20GB."
+        "SIZE",
+        "With --device auto: the most memory for weights on each device and in RAM, such as 20GB.",
     )
     offload: str | None = option(
-        "DIR", "With --device auto: directory for weights that do not fit (default: their files)."
+        "DIR",
+        "With --device auto: directory for weights that do not fit (default: read from the "
+        "checkpoint).",
     )
     tp: bool = flag("Split each layer across torchrun's processes (tensor parallelism).")
 
@@ -316,8 +319,8 @@ class Output(Options, panel="Output"):
     )
     full: bool | None = option(
         "",
-        "Show everything, however tall, with a row for every head (a pipe gets everything but "
-        "those rows).",
+        "Show everything, however long, with a row for every head (in a pipe, the default is "
+        "everything but those rows).",
         name="--full/--no-full",
         brief="Show everything, including a row per head.",
     )

@@ -33,7 +33,7 @@ class _Models(Options):
     )
     models: tuple[str, ...] = option(
         "NAME",
-        "Same as MODEL; a bare name is taken as a Hugging Face id if there is one.",
+        "Same as MODEL; a bare name is taken as a Hugging Face id if such an id exists.",
         (),
         name="--model",
         short="-m",
@@ -44,7 +44,7 @@ class _Models(Options):
 
 @command(EXAMPLES, "--tokens --batch --dtype --memory --gpu --compare")
 def params(named: _Models, request: ParamsRequest, output: Output) -> None:
-    """Compute parameters, KV cache, FLOPs and memory of any attention design, exactly."""
+    """Compute the exact parameter count, KV cache, FLOPs and memory of any attention design."""
     from attnviz.count.params import params as question
     from attnviz.count.params.request import NamedModel
 

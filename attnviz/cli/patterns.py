@@ -48,7 +48,7 @@ def patterns(
     model: shared.ShapedModel,
     output: shared.Output,
 ) -> None:
-    """Score what every head does, compared with chance, and label it."""
+    """Score every head on each pattern against chance, and label it."""
     from attnviz.draw.numbers import spoken_time
     from attnviz.inspect.patterns import patterns as question
 

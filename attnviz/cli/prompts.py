@@ -36,7 +36,7 @@ attnviz why "The Eiffel Tower stands in the city of" --model openai-community/gp
 def why(
     prompts: _WhyPrompts, request: WhyRequest, model: shared.ShapedModel, output: shared.ArrayOutput
 ) -> None:
-    """Show what each head adds to the logit of the predicted token, exactly."""
+    """Show each head's exact contribution to the logit of the predicted token."""
     from attnviz.inspect.why import why as question
     from attnviz.prompts.study import read_prompts
 
@@ -66,7 +66,7 @@ def link(
     model: shared.DrawnModel,
     output: shared.ArrayOutput,
 ) -> None:
-    """Show why a head looks at a token: what wrote the query and the key."""
+    """Show why a head looks at a token: what its query and key come from."""
     from attnviz.inspect.link import link as question
     from attnviz.prompts.study import read_prompts
 

@@ -89,7 +89,7 @@ attnviz heads --model my-model "The cat sat on the mat because the cat was tired
 
 @command(TRAIN, "--out --valid --config --minutes --resume", ListOptions)
 def train(request: TrainRequest, device: Device, output: Output) -> None:
-    """Train a small language model with the library's own attention on your texts."""
+    """Train a small language model on your texts, using the library's own attention."""
     from attnviz.cli.terminal import messages
     from attnviz.draw.labels import visible
     from attnviz.learn.train import train as question

@@ -17,7 +17,7 @@ attnviz verify
 attnviz verify --steps
 attnviz verify --d-model 96 --heads 6 --kv-heads 3 --seq 11 --dtype float64
 attnviz verify --model tiny
-attnviz verify "A text of your own." --model ./my-checkpoint --json
+attnviz verify "Your own text." --model ./my-checkpoint --json
 """
 
 
@@ -86,7 +86,7 @@ SCALING = """
 attnviz scaling
 attnviz scaling --d-k 1,16,256 --seq 128 --samples 50 --explain
 attnviz scaling --from-model
-attnviz scaling "A text of your own." --from-model --head L1H0
+attnviz scaling "Your own text." --from-model --head L1H0
 attnviz scaling --from-model --model mha --d-model 512 --heads 1 --save scaling.svg
 """
 
@@ -117,7 +117,7 @@ def scaling(
     loading: shared.Loading,
     output: shared.Output,
 ) -> None:
-    """Compare the softmax with and without the scale 1/√d_k."""
+    """Compare the softmax with and without scaling by 1/√d_k."""
     from attnviz.learn.scaling import scaling as question
     from attnviz.texts import read_texts
 

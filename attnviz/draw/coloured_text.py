@@ -80,7 +80,9 @@ def text_block(shown: Map, theme: Theme, max_width: int, lines: int = 0) -> Bloc
     drawn: list[Line] = []
     if captioned:
         last = kept[-1][-1].place
-        words = theme.spell(f"tokens {kept[0][0].place}–{last} of {len(shown.keys)}, the largest")
+        words = theme.spell(
+            f"tokens {kept[0][0].place}–{last} of {len(shown.keys)}, around the peak"
+        )
         drawn.append(text_line((" " * _INDENT + fit(words, max_width - _INDENT).rstrip(), DIM)))
     for row in kept:
         before = theme.ellipsis if row is kept[0] and start else ""
@@ -103,14 +105,13 @@ def text_block(shown: Map, theme: Theme, max_width: int, lines: int = 0) -> Bloc
 def extremes(shown: Map, encoding: str = "utf-8") -> Iterator[list[str]]:
     """Yield the tokens with the largest values as lists of strings: one list for each sign.
 
-    For example ``largest increase: Mary (27) +1.20``, then ``A[ld]er (20) +0.31``.
+    For example ``highest: Mary (27) +1.20``, then ``A[ld]er (20) +0.31``.
     shown: a map of one query. encoding: of the output; characters that it lacks are escaped.
     """
     values, labels = shown.weights[0], token_labels(shown.keys, encoding)
     order = np.argsort(-np.nan_to_num(values), kind="stable").tolist()
     least = _LEAST_SHARE * float(np.nanmax(np.abs(values), initial=0.0))
-    ends = [("largest increase" if shown.limit else "highest", order, 1)]
-    ends += [("largest decrease", order[::-1], -1)] if shown.limit else []
+    ends = [("highest", order, 1)] + [("lowest", order[::-1], -1)] * bool(shown.limit)
     for title, places, sign in ends:
         named = []
         for place in places[:_LISTED]:

@@ -224,7 +224,7 @@ class Scale(NamedTuple):
     palette: str = ""
 
 
-SHADE = "score 0–1, as shade"
+SHADE = "shade: score 0–1"
 """The legend of cells whose shade is the score that they show."""
 
 WEIGHTS = Scale(

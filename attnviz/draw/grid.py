@@ -263,7 +263,7 @@ def scale_samples(
         signed = scale.palette == DIVERGING
         drawn = theme.signed.glyph(step) if signed else glyph(step / (STEPS - 1))
         samples.append(text_line(f"{drawn * 2} ", (text, DIM)))
-    after = theme.spell(scale.after if theme.colour else scale.after.replace("colour", "glyph"))
+    after = theme.spell(scale.after if theme.colour else scale.after.replace("colour", "shade"))
     return samples + [text_line((line, DIM)) for line in at_blanks(after, max_width) if line]
 
 

@@ -229,7 +229,7 @@ def pictures_block(part: Pictures, theme: Theme, max_width: int) -> Block:
     across, lines, room = _plan(part, theme, max_width)
     shown = pictures[: across * part.rows] if part.small and part.rows else pictures
     hidden = part.hidden + len(pictures) - len(shown)
-    noun = "more map" if part.small else "more picture"
+    noun = "more map" if part.small else "more image"
     below = [f"{counted(hidden, noun)}: --full"] * bool(hidden)
     if not theme.half_blocks:
         below.append(_LEFT_OUT)

@@ -57,15 +57,15 @@ def spread_words(score: float) -> str:
     return "almost uniformly" if score >= _ALMOST_UNIFORM else "diffusely"
 
 
-def label_text(label: HeadLabel, max_width: int, noun: str = "text") -> str:
+def label_text(label: HeadLabel, max_width: int) -> str:
     """Return a head's label and its score in at most ``max_width`` characters.
 
     The label's short form is used if its name does not fit.
-    A label that only describes this text gets the words ``on text``, if they fit. The score is left
-    out if there is none, or if it does not fit. noun: what was read, if it was no text.
+    A label that only describes these texts gets the word ``here``, if it fits. The score is
+    left out if there is none, or if it does not fit.
     """
     value = "" if math.isnan(label.score) else f" {share(label.score)}"
-    here = f" on {noun}" if value and not label.is_finding else ""
+    here = " here" if value and not label.is_finding else ""
     ends = dict.fromkeys((value + here, value))
     texts = [name + end for end in ends for name in (label.said, label.short)]
     return next((text for text in texts if len(text) <= max_width), label.short)

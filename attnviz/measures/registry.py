@@ -101,7 +101,7 @@ def _relation(name: str, letter: str, colour: str, short: str, meaning: str) -> 
 
 
 def _between(dependent: str, head: str) -> str:
-    return f"{head} ↔ {dependent} (highest attention)"
+    return f"attends most from {head} to {dependent}, or the reverse"
 
 
 # fmt: off
@@ -121,7 +121,7 @@ MEASURES: Mapping[str, Measure] = {
         ),
         Measure(
             name="self", family="position",
-            target="the token itself", meaning="attends to the token itself",
+            target="the token itself", meaning="attends from each token to itself",
             letter="S", colour="f0e442", short="curr", said="current token", needs=("one text",),
         ),
         Measure(
@@ -133,7 +133,7 @@ MEASURES: Mapping[str, Measure] = {
         Measure(
             name="local", family="position",
             target=f"the tokens at most {NEAR} away, itself included",
-            meaning=f"attends to the tokens around it, at most {NEAR} away",
+            meaning=f"attends to tokens within {NEAR} positions of the current one",
             letter="l", colour="3fb6a8", short="loc", said="local", needs=("one text",),
             absent="no query of {text} sees tokens further away",
         ),
@@ -147,7 +147,7 @@ MEASURES: Mapping[str, Measure] = {
             name="induction", family="identity",
             target="the token after an earlier copy",
             meaning="attends to the token after an earlier occurrence of the current one, and so "
-            "can repeat it",
+            "can copy that token",
             letter="I", colour="ff6a3d", short="ind", said="induction", needs=("one text",),
             absent="no token of {text} repeats far enough",
         ),
@@ -160,7 +160,7 @@ MEASURES: Mapping[str, Measure] = {
         ),
         Measure(
             name="delimiter", family="content", target="punctuation and special tokens",
-            meaning="attends to punctuation, where a clause or a sentence ends",
+            meaning="attends to punctuation at the end of a clause or sentence",
             letter="L", colour="a0794a", short="punc", said="punctuation",
             absent="{text} has no punctuation and no special token",
         ),
@@ -177,7 +177,7 @@ MEASURES: Mapping[str, Measure] = {
         _relation("determiner", "d", "9bd84a", "det", _between("determiner", "noun")),
         _relation("adjective", "a", "f7b8d3", "adj", _between("adjective", "noun")),
         _relation("auxiliary", "x", "2f86d6", "aux", _between("auxiliary", "verb")),
-        _relation("coreference", "c", "ff4f9a", "cor", "pronoun → its noun (highest attention)"),
+        _relation("coreference", "c", "ff4f9a", "cor", "attends most from a pronoun to its noun"),
         Measure(
             name="alignment", family="alignment", text="nearness to the diagonal of two texts",
             meaning="moves through the other text step by step as the output is written",
@@ -279,7 +279,7 @@ def label_named(name: str) -> Measure:
     """Return the measure of the label ``name``; an unknown one is a user's relation."""
     known = LABELS.get(name) or UNLABELLED.get(name)
     return known or _relation(
-        name, "r", _OWN_COLOUR, name[:4], "the word that your annotation names (highest attention)"
+        name, "r", _OWN_COLOUR, name[:4], "attends most to the word that your annotation names"
     )
 
 

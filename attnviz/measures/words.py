@@ -11,6 +11,9 @@ from attnviz.errors import UsageError
 from attnviz.records import AttentionRecord, Tokens
 
 _WITHOUT_BLANKS = ("CJK", "HIRAGANA", "KATAKANA")
+_CONTRACTION = re.compile("['’](?:d|ll|m|re|s|t|ve)", re.IGNORECASE)
+"""The end of an English word that byte-level tokenizers cut off, as in ``don't`` and ``dog's``."""
+
 _BYTES = re.compile(r"(?:<0x[0-9A-Fa-f]{2}>)+")
 _NUMBERED = re.compile(
     r"“?(.+?)”?(?:(?: \(|#)(?P<token>[0-9]{1,9})\)?|:(?P<nth>[1-9][0-9]{0,8}))", re.S
@@ -121,9 +124,9 @@ def text_of(texts: Sequence[str]) -> str:
 def word_ranges(tokens: Tokens) -> list[range]:
     """Return the token range of each word, punctuation mark and special token, in order.
 
-    A token continues a word if it begins with ``##`` or inside a character, or with a letter where
-    the tokens mark the blanks between words. A Han or kana character is a word of its own. A blank
-    that is a token of its own belongs to the word after it.
+    A token continues a word if it begins with ``##`` or inside a character, or, where the tokens
+    mark the blanks between words, with a letter or as the end of ``didn't``. A Han or kana
+    character is a word of its own. A blank that is a token of its own belongs to the word after it.
     """
     texts = tokens.spaced
     marked = any(text.startswith(" ") for text in texts)
@@ -168,7 +171,7 @@ def _goes_on(text: str) -> bool:
         return not 0xE2 <= int(text[3:5], 16) <= 0xE9  # these begin quotes, most Han and kana
     if not first.isascii() and unicodedata.name(first, "").startswith(_WITHOUT_BLANKS):
         return False
-    return first.isalnum()
+    return first.isalnum() or _CONTRACTION.fullmatch(text) is not None
 
 
 def _is_within(text: str) -> bool:

@@ -21,7 +21,7 @@ def position() -> Any:
     """Return the option that names the token behind which a word is predicted."""
     return option(
         "WORD|INDEX",
-        "Predict after this token (default: the last; for a masked model, its mask token).",
+        "Predict after this token (default: the last; for a masked LM, its mask token).",
         words=True,
         brief="Predict after this token (default: the last).",
     )

@@ -89,10 +89,10 @@ def test_the_tokens_that_change_most_are_named():
     values = np.zeros(len(PIECES))
     values[0], values[6], values[9], values[11] = np.nan, 2.5, 0.5, -1.25
     rise, fall = extremes(text_of(values.tolist(), limit=2.5))
-    assert rise == ["largest increase: , (6) +2.50", "A[nn] (9) +0.50"]
-    assert fall == ["largest decrease: Tom (11) -1.25"]
+    assert rise == ["highest: , (6) +2.50", "A[nn] (9) +0.50"]
+    assert fall == ["lowest: Tom (11) -1.25"]
     shown = Maps([text_of(values.tolist(), limit=2.5)], texts=True)
-    assert "largest increase: , (6) +2.50 · A\\[nn\\] (9) +0.50" in part_markdown(shown)
+    assert "highest: , (6) +2.50 · A\\[nn\\] (9) +0.50" in part_markdown(shown)
     pieces = ("[CLS]", "un", "##happ", "##y", "cats", "sat")  # which show no blanks
     of_word_pieces = text_of([0.0, 0.0, 0.9, 0.0, 0.5, 0.0], pieces, limit=0.0)
     assert [*extremes(of_word_pieces)] == [["highest: un[happ]y (2) .90", "cats (4) .50"]]
@@ -112,7 +112,7 @@ def test_few_lines_show_the_largest_values(theme, lines):
     assert text[-1].endswith(theme.ellipsis)
     assert all(width(line) <= 60 for line in drawn)
     if lines > (2 if theme.colour else 4):
-        said = re.fullmatch(r"  tokens (\d+)[–-](\d+) of 301, the largest", drawn[0])
+        said = re.fullmatch(r"  tokens (\d+)[–-](\d+) of 301, around the peak", drawn[0])
         words = re.findall(r"word(\d+)", " ".join(text))
         assert [str(int(words[0]) + 1), str(int(words[-1]) + 1)] == [said[1], said[2]]
 
@@ -173,8 +173,8 @@ def test_a_label_is_short_where_its_name_does_not_fit():
     known = label._replace(source="card")
     assert label_text(known, 19) == "duplicate token .98"
     assert label_text(known, 18) == "dup .98"
-    assert label_text(label, 27) == "duplicate token .98 on text"
-    assert label_text(label, 19) == "dup .98 on text"
+    assert label_text(label, 27) == "duplicate token .98 here"
+    assert label_text(label, 19) == "dup .98 here"
     assert label_text(label, 6) == "dup"
     assert label_text(label._replace(score=math.nan), 19) == "duplicate token"
 

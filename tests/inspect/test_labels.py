@@ -244,7 +244,7 @@ def test_its_screens_say_label(run, place):
     assert "control" not in result.out
     lens = run("lens", TEXT, "--model", place, "--no-full")
     assert lens.code == 0, lens.err
-    assert "= model" in lens.out
+    assert "(final)" in lens.out
     assert "--position" not in lens.lines[-1]
     found = run("lens", TEXT, "--model", place, "--json").document
     assert found["labels"] == list(LABELS.values())

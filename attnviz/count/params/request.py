@@ -40,7 +40,7 @@ class _Attention(Options, panel="Shape: attention"):
     head_dim: int | None = option("N", "Head dimension (default: D / H).")
     v_head_dim: int | None = option("N", "Dimension of a head's values (default: head-dim).")
     bias: bool | None = option("", "Biases everywhere (default: none).", name="--bias/--no-bias")
-    window: int | None = option("N", "Sliding window, in tokens (default: all).")
+    window: int | None = option("N", "Sliding window, in tokens (default: none).")
     linear: bool = flag("Linear attention, with a state of fixed size.")
 
 
@@ -99,9 +99,9 @@ class Running(Options, panel="Running it"):
         brief="Sequence length, such as 32k.",
     )
     source_tokens: int | None = option(
-        "N", "Length of an encoder's input (default: that of --tokens)."
+        "N", "Length of an encoder's input (default: same as --tokens)."
     )
-    batch: int = option("B", "Number of sequences at once.", 1)
+    batch: int = option("B", "Batch size.", 1)
     dtype: Dtype = option(
         "DTYPE",
         "Dtype of the weights: auto (as stored or configured, else bfloat16), float32, float16, "
@@ -117,7 +117,8 @@ class Running(Options, panel="Running it"):
     )
     memory: str | None = option(
         "SIZE",
-        "Check whether it fits in this much memory: 24GB (10⁹ bytes each) or 24GiB (2³⁰ each).",
+        "Check whether it fits in this much memory: 24GB (1 GB = 10⁹ bytes) or 24GiB (1 GiB = 2³⁰ "
+        "bytes).",
         brief="Check whether it fits in 24GB or 24GiB.",
     )
 
@@ -176,7 +177,7 @@ class _View(Options, panel="View"):
 @dataclass(frozen=True)
 class _Hub(Options, panel="Loading"):
     revision: str | None = option("REVISION", "Branch, tag or commit on the Hub.")
-    offline: bool = flag("Use directories and the cache only.")
+    offline: bool = flag("Use local directories and the cache only.")
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,7 @@ def _hints(report: ParamsReport) -> Iterator[str]:
     request, cases = report.request, report.cases
     told = all(case.counts is None or case.counts.needed_bytes is not None for case in cases)
     if request.memory is None and not request.gpu and told:
-        yield "--memory 24GB: does it fit"
+        yield "--memory 24GB: does it fit?"
     if report.models < 2 and not request.compare:
         yield "--compare dtype=float32,int8" if report.models else "--compare heads=8,16,32"
         if not request.formula and cases[0].built is None:

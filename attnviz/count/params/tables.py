@@ -299,7 +299,7 @@ def _memory(case: Case, cost: CostReport | BuiltCount, maps: bool) -> Iterator[_
             free = f"{bytes_text(abs(left))} {beyond}"
         yield "total", bytes_text(total), free, 0
     if maps and isinstance(cost, CostReport) and cost.maps.values:
-        yield "attention", bytes_text(cost.maps.bytes), "weights, only if materialised", 0
+        yield "attention", bytes_text(cost.maps.bytes), "matrices, only if materialised", 0
 
 
 def _compute(cost: CostReport) -> Iterator[_Line]:
@@ -316,7 +316,7 @@ def _compute(cost: CostReport) -> Iterator[_Line]:
     if cost.spec.main.causal and flops.per_token:
         both = (flops.per_token, flops.scores_per_token)
         once, scores = (operations(number).removesuffix("FLOP") for number in both)
-        yield "decode", operations(sum(both)), f"{once} + {scores} attention", 0
+        yield "decode", operations(sum(both)), f"{once} weights + {scores} attention", 0
 
 
 def _pass_name(cost: CostReport) -> str:
@@ -327,7 +327,7 @@ def _context(case: Case, cost: CostReport | BuiltCount) -> Iterator[_Line]:
     """Yield the longest context that fits, and what limits it; else what the positions allow."""
     if (fit := case.fit) is None:
         if cost.limit:
-            yield "limit", count(cost.limit), "tokens, by its positions", 0
+            yield "limit", count(cost.limit), "tokens, from the config", 0
         return
     tokens, why = f"{count(fit.by_memory or 0)} tokens{' each' * (fit.batch > 1)}", ""
     if fit.binds == "weights":

@@ -36,7 +36,7 @@ class AlignOptions(Options):
         brief="Lines: source ||| target ||| 0-0 1?2.",
     )
     prefix: str = option(
-        "TEXT", "Text to put before each source, such as T5's task.", "", words=True
+        "TEXT", "Text to put before each source, such as T5's task prefix.", "", words=True
     )
 
     def __post_init__(self) -> None:
@@ -82,7 +82,7 @@ class AlignRequest(IndexBase):
     most: int = option("N", "Select at most N heads.", 10, min=1, max=64)
     recipe: Literal["openai", "transformers"] | None = option(
         "NAME",
-        "For audio. openai (default): the row that predicts a token marks when it begins; "
+        "For audio: openai (default): the row that predicts a token marks when it begins; "
         "transformers: the row that reads it marks when it ends.",
         brief="Rows aligned with audio: openai, transformers.",
     )

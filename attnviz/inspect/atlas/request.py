@@ -13,7 +13,7 @@ class _Kept(Options, panel="What to keep"):
     """The options on how many places are kept, and where the atlas is written."""
 
     top: int = option("N", "Keep the top N activating examples of each head.", 10, min=1, max=1000)
-    out: Path | None = option("DIR", "Write the atlas as a new directory.")
+    out: Path | None = option("DIR", "Write the atlas to DIR, which must not exist yet.")
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ def document(report: AtlasReport) -> doc.Document:
             *(_groups(report) if report.heads else ()),
         ],
         doc.Explanation("atlas", f"measured on {' and '.join(word for word, _ in sizes[-2:])}."),
-        doc.next_steps(["--out DIR: the page", *hints, "--explain"]),
+        doc.next_steps(["--out DIR: save as web pages", *hints, "--explain"]),
         heading=[*named(info), *sizes],
         finding=finding(report),
         first=partial(_first, report),
@@ -127,8 +127,9 @@ def _strongest(report: AtlasReport) -> str:
     query, key = link_ends(place.link)
     weight, base, even = map(share, (place.link.weight, place.usual, place.even))
     return (
-        f"No head prefers a token beyond chance. {_name(report, best)} fires most strongly relative"
-        f" to its control: “{query}” attends to “{key}”, {weight} (control {base}, uniform {even})."
+        f"No head favours any token more than expected by chance. {_name(report, best)} fires "
+        f"most strongly relative to its control: “{query}” attends to “{key}”, {weight} (control "
+        f"{base}, uniform {even})."
     )
 
 

@@ -271,8 +271,8 @@ class DiffReport(Report, Provenance):
 
     @property
     def unit(self) -> str:
-        """Return what the models ran on, as a noun: a text or a picture."""
-        return "picture" if self.of_pictures else "text"
+        """Return what the models ran on, as a noun: a text or an image."""
+        return "image" if self.of_pictures else "text"
 
     @property
     def ranked(self) -> tuple[HeadChange, ...]:

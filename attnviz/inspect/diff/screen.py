@@ -383,7 +383,7 @@ def _on_picture(report: DiffReport, example: ChangedMaps, lines: int = 0) -> doc
         on_picture(layout, weights[query], f"{report.head_name(head)} in {side}", query=query)
         for head, side, weights in sides
     ]
-    title = f"{report.pair_name(change)} on picture {example.text + 1}"
+    title = f"{report.pair_name(change)} on image {example.text + 1}"
     remark = f"from {example.queries.texts[query]}, which changed most"
     return doc.Pictures(shown, [(title, True), (remark, False)], scale=SCALE, lines=lines)
 

@@ -280,7 +280,7 @@ def texts(run: WrittenRun, head: Head, lines: int = 0, *, whole: bool = False) -
         parts = [("text", peaks, run.tokens)] if whole else parts
     asking = Tokens.bare((0,))
     maps = [doc.Map(name, values[None], asking, tokens) for name, values, tokens in parts]
-    title = [(f"shade: largest weight from {run.name(head)} at any step", True)]
+    title = [(f"shade: largest weight of {run.name(head)} at any step", True)]
     of_text = max(lines - 1 - len(maps), 1) if lines else 0
     return doc.Maps(maps, title, texts=True, lines=of_text, scale=None)
 

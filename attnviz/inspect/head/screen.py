@@ -79,7 +79,7 @@ _WIDE = 100
 """The columns from which the lines may be more than those of the map."""
 
 _IN_TABLES = ("loss up", "fires")
-_IN_FINDING = ("label", "without")
+_IN_FINDING = ("label", "ablated")
 _LEFT_OUT = (_IN_TABLES, (*_IN_TABLES, "label"), (*_IN_TABLES, *_IN_FINDING), _IN_FINDING)
 """The lines that a first screen may leave out, as its tables or its finding say the same."""
 
@@ -275,10 +275,10 @@ def _lines(card: HeadCard, without: Collection[str] = ()) -> list[doc.Part]:
     fires = [f"{link_words(link)} {share(link.weight)}" for link in card.firings[:2]]
     lines = {
         "label": (_label(card), "label"),
-        "without": (_without(card), "loss"),
+        "ablated": (_without(card), "loss"),
         "loss up": (_hurts(card), "hurts"),
         "fires": (fires, "fires"),
-        "writes": (_writes(card), "writes"),
+        "adds": (_writes(card), "writes"),
         "copies": (_copies(card), "copies"),
         "reads": (_reads(card), "paths"),
         "read by": (_read_by(card), "readers"),
@@ -325,7 +325,7 @@ def _without(card: HeadCard) -> list[str]:
     words = [effect_words(report, effect)]
     words += [f"95% {ends}" + " includes 0" * mean.unclear] if ends else []
     if mean.base_rate is not None:
-        words.append(f"random direction {mean.base_rate:+.3g}")
+        words.append(f"random vector {mean.base_rate:+.3g}")
     return [*words, counted(len(report.texts), "text")]
 
 
@@ -343,7 +343,7 @@ def _writes(card: HeadCard) -> list[str]:
     first = card.why.first
     source = first.source(card.key)
     read = "" if source is None else f", from {placed(first.keys(card.key), source.place)}"
-    return [f"{words[0]} (p = {words[1]}){read}{words[2]}"]
+    return [f"{words[0]}, p = {words[1]}){read}{words[2]}"]
 
 
 def _written(card: HeadCard) -> tuple[str, str, str] | None:
@@ -355,7 +355,7 @@ def _written(card: HeadCard) -> tuple[str, str, str] | None:
     whole = f"{logit:.1f}" if abs(logit) >= 1 else logits(logit).removeprefix("+")
     of_answer = first.attribution.span is not None
     answer = f"the answer's {first.answer}" if of_answer else quoted(first.answer)
-    words = f"{logits(effect.value)} to the logit of {answer}, {whole}"
+    words = f"{logits(effect.value)} to the logit of {answer} ({whole}"
     base = "" if effect.base is None else f"; control {logits(effect.base)}"
     return words, probability(dict(first.attribution.top)[first.attribution.answer]), base
 
@@ -383,7 +383,7 @@ def _copies(card: HeadCard) -> list[str]:
         return []
     alone = card.writes.found
     chance = f"{alone.chance:.1%}" if alone.chance >= 0.001 else "under 0.1%"
-    copied = f"{whole_percent(alone.copying)} of {alone.tokens} tokens in isolation"
+    copied = f"{whole_percent(alone.copying)} of {alone.tokens} tokens fed in alone"
     return [copied, f"chance {chance}"]
 
 
@@ -464,7 +464,7 @@ def _small_tables(card: HeadCard, rows: int) -> list[doc.Table]:
             doc.ColumnOf("", lambda hurt: f"{hurt.change:+.2f}"),
             context(around),
         )
-        tables.append(("largest Δ loss", f"nats, of {card.predictions:,} tokens", table))
+        tables.append(("largest Δ loss", f"nats · {card.predictions:,} tokens", table))
     if card.writes is not None:
         found, texts = card.writes
         words = {token: cut(token_label(text), _LONGEST) for token, text in texts.items()}
@@ -473,7 +473,7 @@ def _small_tables(card: HeadCard, rows: int) -> list[doc.Table]:
             name(lambda pair: f"{words[pair[0]]} → {words[pair[1]]}"),
             doc.ColumnOf("", lambda pair: f"{pair[2]:+.2f}"),
         )
-        tables.append(("raises in isolation", f"logits, of {found.tokens} tokens", table))
+        tables.append(("raises most", f"logits · {found.tokens} tokens fed in alone", table))
     if card.sources:
         sources = card.sources[:rows]
         names = [f"{card.head_name(sender)} {read.into}" for sender, read in sources]

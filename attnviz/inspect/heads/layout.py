@@ -68,7 +68,7 @@ _HEADED = 6
 _NARROW_SCALE = 28
 """The columns of the legend of a narrow map."""
 
-_MEANINGS = {"peak": "peaked, few tokens", "diff": "diffuse, many tokens"}
+_MEANINGS = {"peak": "peaked (few tokens)", "diff": "diffuse (many tokens)"}
 """What a head without label attends to, by the short word in its cell."""
 
 Groups = list[doc.Group]
@@ -273,7 +273,7 @@ def text_maps(
     maps = []
     for name, values in rows:
         full = float(np.nanmax(values, initial=0.0)) or 1.0
-        said = [(name, True), (f"scale: max {share(full)}", False)]
+        said = [(name, True), (f"full shade = {share(full)}", False)]
         one = Tokens((0,), (name,), (False,))
         maps.append(doc.Map(name, values[None, :], one, run.record.keys, said, full=full))
     title = listed.titled(f"attention from {token}", run, sink)

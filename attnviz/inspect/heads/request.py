@@ -57,13 +57,14 @@ class ViewOptions(Options, panel="View"):
     )
     pair: tuple[str, str] | None = option(
         "WORD WORD",
-        "Rank the heads that link two words, compared with the same pair in shuffled texts.",
+        "Rank heads by how strongly they link two words, relative to the same pair in shuffled "
+        "texts.",
         words=True,
         brief="Heads that link two words, compared with chance.",
     )
     sink: bool | None = option(
         "",
-        "Also list links with the attention sink (first token, special tokens); --no-sink leaves "
+        "Also list links to the attention sink (first token, special tokens); --no-sink leaves "
         "it out of the maps as well.",
         name="--sink/--no-sink",
     )
@@ -99,8 +100,8 @@ class Compared(Options, panel="The library's own attention (--model mha)"):
     """The options that put variants of the library's own attention side by side."""
 
     compare_mask: bool = flag(
-        "Show the same heads with and without the causal mask, side by side; with --and of a "
-        "different length, the shorter text with and without its padding mask.",
+        "Show the same heads with and without the causal mask, side by side; if the --and text "
+        "differs in length, show the shorter text with and without its padding mask.",
         brief="Show the same heads with and without the causal mask.",
     )
     score: str | None = option(
@@ -120,7 +121,7 @@ class LongOptions(Options, panel="Long texts"):
     """The options for texts whose maps are too large to be shown, or held, whole."""
 
     queries: str | None = option(
-        "A-B", "Show these query tokens in full, such as 8000-8050; the rest are pooled."
+        "A-B", "Show these query tokens (such as 8000-8050) in full; the rest are pooled."
     )
     keys: str | None = option("A-B", "Show these key tokens in full.")
 

@@ -177,7 +177,7 @@ def _listed(report: HeadsReport, index: int) -> list[doc.Part]:
 def _explanation(report: HeadsReport) -> doc.Explanation:
     record = report.first.record
     seed = "" if record.model.seed is None else f", weights drawn from seed {record.model.seed}"
-    measured = f"measured in one pass over this text alone, {size_words(record)}{seed}."
+    measured = f"all weights come from one pass over this text alone, {size_words(record)}{seed}."
     if record.model.is_array:
         measured = f"all numbers are of the given weights, {size_words(record)}."
     labels = [entry.label for run in report.reports for entry in run.heads]
@@ -319,7 +319,7 @@ def _of_sums(report: LongHeads) -> doc.Document:
             doc.Group([_pooled(report)]),
             doc.Group([_long_scores(report)]),
         ],
-        doc.Explanation("heads", f"measured in one pass over this text alone, {size}."),
+        doc.Explanation("heads", f"all weights come from one pass over this text alone, {size}."),
         doc.next_steps(further, tone="faint"),
         heading=[*named(info), (size, False)],
         quoted=report.text,

@@ -116,7 +116,7 @@ def overview_words(run: HeadsRecord) -> list[str]:
     names = list(dict.fromkeys(labelled[place] for place in sinks))
     sink = " and ".join(names) if len(names) <= 2 else "special tokens"
     sink = "first token" if sinks == [0] else sink
-    words = [f"sinks here: {resting} of {len(run.heads)} heads ({sink})"] if resting else []
+    words = [f"sink heads: {resting} of {len(run.heads)} ({sink})"] if resting else []
     labels = [entry.label for entry in run.heads if entry.label.is_finding]
     if labels:
         source = _SOURCES[labels[0].source].format(date=spoken_date(labels[0].date))

@@ -69,8 +69,8 @@ class PromptPair(Options):
         "[CORRUPT]", "A prompt of the same length with a different answer.", words=True
     )
     chat: bool = flag(
-        "Format each prompt with the model's chat template: as a user message, or as a chat in "
-        "the format that heads --chat takes."
+        "Format each prompt with the model's chat template: as a user message, or as a chat in the "
+        "format that attnviz heads --chat takes."
     )
     pairs: Path | PromptPairs | None = option(
         "FILE",

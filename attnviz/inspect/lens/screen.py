@@ -159,15 +159,15 @@ def block_table(report: LensReport, blocks: Sequence[BlockReading], words: int) 
         blocks,
         doc.ColumnOf(
             "after block",
-            lambda block: report.block_name(block.block) + " = model" * (block is end),
+            lambda block: report.block_name(block.block) + " (final)" * (block is end),
             right=False,
         ),
         doc.ColumnOf(
-            f"p {_word(report, report.reading.answer)}",
+            f"p(“{_word(report, report.reading.answer)}”)",
             lambda block: probability(block.probability),
         ),
         doc.ColumnOf("rank", lambda block: f"{block.rank:,}"),
-        doc.ColumnOf("KL to end", lambda block: "0" if block is end else _nats(block.kl)),
+        doc.ColumnOf("KL to final", lambda block: "0" if block is end else _nats(block.kl)),
         doc.ColumnOf(
             "most likely",
             lambda block: _listed(report, block.top[:words], probability),
@@ -187,7 +187,8 @@ def head_table(report: LensReport, raises: int, lowers: int) -> doc.Table:
     raises, lowers: the most words of a row that a head raises, and that it lowers.
     """
     scale = NumberScale.over(head.answer for head in report.ordered)
-    labels, answer = report.labels, _word(report, report.reading.answer) + scale.times
+    labels = report.labels
+    answer = f"“{_word(report, report.reading.answer)}”{scale.times}"
     return doc.table(
         report.ordered,
         doc.ColumnOf("", lambda head: report.name(head.head), right=False, tone="strong"),
@@ -213,7 +214,7 @@ def head_table(report: LensReport, raises: int, lowers: int) -> doc.Table:
             "bar": (head.answer, scale.limit),
             "tint": signed_tint(head.answer, scale.limit),
         },
-        title=[("What heads write there", True), ("centred logits", False)],
+        title=[("What each head writes", True), ("centred logits", False)],
         least=_LEAST_HEADS,
     )
 
@@ -260,7 +261,7 @@ def _caveats(report: LensReport) -> list[str]:
 
 def _far(report: LensReport) -> str:
     name = report.block_name(report.reading.blocks[report.far - 1].block)
-    return f"KL is over {FAR:g} nat up to {name}: the tokens there may be misleading."
+    return f"KL is over {FAR:g} nat through {name}: the predictions there may mislead."
 
 
 # The first screen ----------------------------------------------------------------------------

@@ -15,21 +15,23 @@ class _Question(Options, panel="What to explain"):
 
     head: str | None = option(
         "HEAD",
-        "The head, such as L1H2, or a label such as induction (default: that of the link least "
-        "likely to arise by chance; with --query or --key, the labelled head that attends most).",
+        "The head, such as L1H2, or a label such as induction (default: the head with the link "
+        "least likely to be due to chance; with --query or --key, the labelled head that attends "
+        "most).",
         short="-H",
         brief="The head: L1H2, induction (default: picked automatically).",
     )
     query: str | None = option(
         "WORD|INDEX",
-        "The token that attends (default: see --head; else the last).",
+        "The token that attends (default: picked with the head, see --head; the last one if a "
+        "head is given).",
         words=True,
         brief="The token that attends (default: picked automatically).",
     )
     key: str | None = option(
         "WORD|INDEX",
         "The token attended to (default: the one with the most weight; the first token only "
-        "above .9).",
+        "if its weight is above .9).",
         words=True,
         brief="The token attended to (default: picked automatically).",
     )

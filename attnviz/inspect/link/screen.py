@@ -14,7 +14,7 @@ from attnviz.draw import document as doc
 from attnviz.draw.numbers import NumberScale, counted, listed
 from attnviz.draw.provenance import fits_two_lines, known_text, probability
 from attnviz.draw.signed import interval_text, ranked_table, signed_grid, signed_scale
-from attnviz.engine.attribution.scores import SIDES
+from attnviz.engine.attribution.scores import SIDES, StreamPart
 from attnviz.inspect.link.report import LinkPart, LinkReport
 from attnviz.measures.bootstrap import LEAST_TEXTS
 from attnviz.prompts.naming import nats, placed
@@ -89,7 +89,7 @@ def _hints(report: LinkReport) -> list[str]:
     hints, parts = list[str](), [part.part for part in report.of_side("key")]
     best = next((part for part in parts if part is not None), None)
     if best is not None and best.head is not None and not best.crosses and not report.many:
-        hints.append(f"--head {report.name(best)}: why it wrote there")
+        hints.append(f"--head {_name(report, best)}: why it wrote there")
     if not report.many and report.first.asked.than is None:
         hints.append("--than KEY")
     hints += [] if report.many else ["--texts FILE"]
@@ -114,7 +114,7 @@ def part_table(report: LinkReport, most: tuple[int, int] | None = None) -> doc.T
         rest = kept[max(limit - 1, 1) :] if len(kept) > limit else []
         del kept[len(kept) - len(rest) :]
         parts += kept
-        names += [report.name(part.part) for part in kept]
+        names += [_name(report, part.part) for part in kept]
         if rest:
             parts.append(LinkPart(side, None, fsum(part.lead for part in rest)))
             names.append(f"{len(rest)} more")
@@ -123,7 +123,7 @@ def part_table(report: LinkReport, most: tuple[int, int] | None = None) -> doc.T
         (f"lead{scale.times}", [scale.text(part.lead) for part in parts]),
         ("95% interval", [interval_text(part.interval, scale) for part in parts]),
         ("random", _known(scale.text, [part.base for part in parts])),
-        ("as large", _known(str, reached)),
+        ("controls ≥", _known(str, reached)),
         ("p", _known(probability, [part.p for part in parts])),
         ("weight if removed", _known(probability, [part.without for part in parts])),
         (doc.Column("from", right=False), [_source_words(report, part) for part in parts]),
@@ -161,7 +161,7 @@ def pair_grid(report: LinkReport, rows: int, room: int, scaled: bool = True) -> 
     """
     matrices = [prompt.split.matrix(prompt.towards) for prompt in report.prompts]
     matrix = np.mean(matrices, axis=0)
-    names = [report.name(part) for part in report.first.split.parts]
+    names = [_name(report, part).replace("embedding", "embed") for part in report.first.split.parts]
     longest = max(map(len, names))
     columns = max((room - longest - 1) // (max(longest, _CELL) + 1), 2)
     for axis, most in ((0, rows), (1, columns)):
@@ -199,7 +199,7 @@ def _sources(report: LinkReport) -> list[doc.Part]:
             part = first.split.parts[at]
             if of != side or part.crosses or abs(row.sum()) < least:
                 continue
-            name = f"{report.name(part)} into the {side}"
+            name = f"{_name(report, part)} into the {side}"
             words: doc.Words = [(name, True), (f"{row.sum():+.2f} nats by source token", False)]
             asking = Tokens.bare((0,))
             maps.append(doc.Map(name, row[None], asking, first.tokens, words, limit=limit))
@@ -293,12 +293,12 @@ def _finding(report: LinkReport) -> str:
     causes = [part for part in causes if part.lead >= _LEAST_NAMED * report.sum][:_NAMED]
     if fsum(part.lead for part in causes) >= _MAIN * report.sum:
         named = [f"{_called(report, part)} {nats(part.lead)}{_side(part)}" for part in causes]
-        named[0] = named[0].replace(" +", " gives +")
+        named[0] = named[0].replace(" +", " contributes +")
         return _opened(report, f"several parts make {attend}: {whole}, {listed(named)}", [""])
     joint = ", but" if _is_spare(report, largest) else ";"
     claim = (
         f"no single part makes {attend}: the largest, {_called(report, largest)}"
-        f"{_side(largest)}, gives {nats(largest.lead)} {whole}"
+        f"{_side(largest)}, contributes {nats(largest.lead)} {whole}"
     )
     return _opened(report, claim, [*_without(largest, f"{joint} "), ""])
 
@@ -370,6 +370,12 @@ def _because(report: LinkReport, part: LinkPart, verb: str, because: str) -> str
     return _opened(report, f"{claim} {amount}", (control + without, control, without, ""))
 
 
+def _name(report: LinkReport, part: StreamPart | None) -> str:
+    """Return the name of a part as the screen has it; files call the embedding ``token``."""
+    name = report.name(part)
+    return "embedding" if name == "token" else name
+
+
 def _called(report: LinkReport, part: LinkPart) -> str:
     """Return the name of a part in a sentence, of a head with its known label."""
     by = part.part
@@ -378,9 +384,9 @@ def _called(report: LinkReport, part: LinkPart) -> str:
     if by.kind == "token":
         return "the word's own embedding"
     if by.crosses or by.layer is None or by.head is None:
-        return report.name(by)
+        return _name(report, by)
     label = report.labels.get((by.layer, by.head))
-    return report.name(by) + ("" if label is None else f" ({label.said})")
+    return _name(report, by) + ("" if label is None else f" ({label.said})")
 
 
 def _by_what(report: LinkReport, part: LinkPart) -> str:
@@ -395,7 +401,7 @@ def _by_what(report: LinkReport, part: LinkPart) -> str:
         words = "embedding" if "position" in kinds else "embedding and position"
         return f"the {'query' if at_query else 'key'}'s own {words}"
     if by.kind == "bias":
-        return f"the {report.name(by)}" if by.layer is not None else "a bias"
+        return f"the {_name(report, by)}" if by.layer is not None else "a bias"
     source = ""
     if part.source is not None and not by.crosses:
         source = f" from {placed(report.first.tokens, part.source)}"
@@ -431,13 +437,13 @@ def _sum_words(report: LinkReport) -> doc.Words:
     apart = max(abs(prompt.capped - prompt.lead) for prompt in report.prompts)
     words: list[tuple[str, bool]] = [
         (f"lead over {over}", False),
-        (f"sum {report.sum:.3f} nats", True),
+        (f"sum {report.sum:.3f} nats (Δ {apart:.4f})", True),
     ]
     if first.split.softcap is not None:
         words.append((f"after the softcap {first.capped:.3f}", False))
     if not report.many:
         words.append((f"score {first.split.scores[first.asked.key]:.3f}", False))
-    return [*words, (f"Δ {apart:.4f}", False)]
+    return words
 
 
 def _choice_words(report: LinkReport) -> doc.Words:
@@ -448,7 +454,7 @@ def _choice_words(report: LinkReport) -> doc.Words:
     if link is None:
         why = "no link is above its control" if pairs else "no two words to test"
         why = "the text is too long to test each link" if pairs is None else why
-        return [("chosen: the strongest link from the last token", False), (why, False)]
+        return [("picked: the strongest link from the last token", False), (why, False)]
     of = f"of {counted(pairs or 0, 'word pair')} the"
     if report.model.weights == "random":
         why = f"{of} one furthest above its control in any head, not tested"
@@ -464,8 +470,10 @@ def _choice_words(report: LinkReport) -> doc.Words:
         why = f"{of} most significant, p = {probability(link.chance)}"
     else:
         why = f"{of} closest to significance"
-    control = [] if math.isnan(link.habit) else [(f"control {probability(link.habit)}", False)]
-    return [(f"chosen: {why}", False), *control]
+    control = (
+        [] if math.isnan(link.habit) else [(f"control weight {probability(link.habit)}", False)]
+    )
+    return [(f"picked: {why}", False), *control]
 
 
 def _caveats(report: LinkReport) -> list[str]:

@@ -36,9 +36,9 @@ class _Scoring(Options, panel="What to score"):
         "Score each weight times the norm of the value vector it multiplies."
     )
     reduce: Literal["auto", "fused", "blocks", "full"] = option(
-        "WAY",
-        "How to read attention: full (a layer's whole matrices), blocks (of rows) or fused (only "
-        "sums, no weights); auto goes by the length of the text.",
+        "MODE",
+        "How to compute attention: full (a layer's whole matrices), blocks (of rows) or fused "
+        "(only sums, no weights); auto depends on the length of the text.",
         "auto",
     )
     control: Literal["random-weights"] | None = option(
@@ -67,7 +67,12 @@ class _Shown(Options, panel="View"):
     """The options on what is shown of the pattern scores."""
 
     watch: str | None = option("LABEL", "Rank every head by its score for one label.")
-    top: int | None = option("N", "Number of heads to list per label (4; with --watch 24).", min=1)
+    top: int | None = option(
+        "N",
+        "Number of heads to list per label (default: 4; 24 with --watch).",
+        min=1,
+        brief="Number of heads to list per label.",
+    )
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ def _hints(report: PatternReport) -> Iterator[str]:
     labels = [name for name in report.labels if report.labelled(name)]
     if report.watch is None and labels:
         known = "induction" if "induction" in labels else labels[0]
-        yield f"--watch {shlex.quote(label_named(known).said)} ranks all heads"
+        yield f"--watch {shlex.quote(label_named(known).said)}: rank all heads"
     elif report.watch in labels:
         words = ["attnviz", "ablate", "--head", name_of(report, report.labelled(report.watch)[0])]
         words += [] if report.model.name == "tiny" else ["--model", report.model.name]
@@ -178,9 +178,9 @@ def finding(report: PatternReport, watch: str | None) -> str:
     lack = "; no induction head" if counts.get("induction") == 0 and not corpus else ""
     resting = sum(counts[name] for name in labels if name in SINKS)
     labelled = sum(counts[name] for name in named)
-    more = f"{resting}{' more' * bool(labelled)} {'is an' if resting == 1 else 'are'}"
+    more = f"{resting}{' more' * bool(labelled)} {'is a' if resting == 1 else 'are'}"
     over = "these texts" if _texts(report) > 1 else "this text"
-    also = f"; {more} attention sink{'s' * (resting > 1)} on {over}" if resting else ""
+    also = f"; {more} sink head{'s' * (resting > 1)} on {over}" if resting else ""
     have = "has" if labelled == 1 else "have"
     source = _FINDING_FROM[report.labels_from].format(date=spoken_date(report.labels_date))
     begin = f"{labelled} of {counted(total, 'head')} {have} a label{source}"
@@ -228,7 +228,7 @@ def gaps(report: PatternReport, watch: str | None = None, *, brief: bool = False
     rates = {label_named(name).said: rate for name, rate in report.untestable.items()}
     if brief:
         names = ", ".join(rates)
-        return [f"cannot be tested: {names} (a fixed offset explains them)"] if rates else []
+        return [f"cannot be tested: {names} (a fixed offset does just as well)"] if rates else []
     sentences = []
     if rates:
         explained = ", ".join(f"{whole_percent(rate)} on {said}" for said, rate in rates.items())

@@ -14,7 +14,7 @@ from attnviz.measures.pictures import contour, largest_part
 from attnviz.records import Floats
 from attnviz.token_layout import TokenLayout
 
-SCALE = doc.WEIGHTS._replace(after="of its largest, or 3 x its mean")
+SCALE = doc.WEIGHTS._replace(after="of its largest, or 3 × its mean")
 """The scale of maps on pictures, each of which has its own full colour."""
 
 _LEAST_FULL = 3.0

@@ -21,7 +21,7 @@ class PictureOptions(Options, panel="Images"):
     """The options that only pictures have, for the command line."""
 
     image: tuple[str, ...] = option(
-        "FILE", "Image to read (PNG, JPEG, WebP), with or without a text; may be repeated.", ()
+        "FILE", "Image to read (PNG, JPEG, WebP), with or without text; may be repeated.", ()
     )
     at: str | None = option("X,Y", "Take the patch at this pixel of the image as the query.")
     tower: bool = flag("Show the heads of the vision tower instead of the decoder's.")

@@ -67,21 +67,21 @@ def document(report: PictureReport) -> doc.Document:
     """Return the document: the picture with the maps of all heads, and a table of what they do."""
     info, grid = report.model, report.layout.grids[0]
     height, width, _ = report.layout.pictures[0].shape
-    patches = f"{grid.rows} x {grid.columns} patches"
-    seen = f"{width} x {height} pixels, {patches}"
+    patches = f"{grid.rows} × {grid.columns} patches"
+    seen = f"{width} × {height} pixels, {patches}"
     query = f"query {report.query.name}"
     about = [*model_words(info), (seen, False), (query, False)]
     notes = [*info.notes, *report.notes]
-    parts = [doc.Group([doc.Facts(about), doc.Quote("picture", report.name, lead=9)])]
+    parts = [doc.Group([doc.Facts(about), doc.Quote("image", report.name, lead=7)])]
     parts += [doc.Group([doc.Note(note) for note in notes])] if notes else []
     parts += [doc.Group([_clearest(report, None)]), _glance(report)]
     parts += [doc.Group([_every(report)])] if len(report.asking) > 1 else []
     parts += [doc.Group([_table(report)])]
     return doc.Document(
         f"attention heads of {info.name} on {report.name}",
-        f"Attention heads of {info.name} on a picture",
+        f"Attention heads of {info.name} on an image",
         parts,
-        doc.Explanation("images", f"measured on this picture alone, {patches}."),
+        doc.Explanation("images", f"measured on this image alone, {patches}."),
         doc.next_steps(
             ["--token ROW,COLUMN", "--at X,Y", "--head L2H5", "--explain"], tone="faint"
         ),
@@ -134,7 +134,7 @@ def _page(report: PictureReport, maps: HeadsReport) -> Page:
 def _finding(report: PictureReport) -> str:
     """Return where the query looks; if it looks everywhere alike, what else the heads do."""
     if any(not np.isfinite(head.row).all() for head in report.heads):
-        return "The attention weights are not numbers (NaN): nothing can be said of this picture."
+        return "The attention weights are not numbers (NaN): nothing can be said of this image."
     told = [_region(report), *_sayings(report)]
     for sentence in filter(None, told):
         return sentence
@@ -290,8 +290,8 @@ def _clearest(report: PictureReport, most: int | None) -> doc.Pictures:
     """
     pixels = report.layout.pictures[0]
     height, width, _ = pixels.shape
-    size = f"{report.name}, {width} x {height} pixels."
-    alone = doc.Picture(pixels, words=[("picture", True)], alternative=size)
+    size = f"{report.name}, {width} × {height} pixels."
+    alone = doc.Picture(pixels, words=[("image", True)], alternative=size)
     mean = _mean_of_last(report)
     heads = [one for one in _ranked(report) if one.name != mean.name]
     shown = [alone, _drawn(report, mean), *[_drawn(report, one) for one in heads]]

@@ -49,10 +49,10 @@ def document(report: PictureTextReport) -> doc.Document:
     """Return the document: the picture with maps, and what every head does with the word."""
     info, word = report.model, _word(report)
     size = f"{len(report.layout.of_kind('patch')):,} patches, {len(report.tokens):,} tokens"
-    pictures = counted(len(report.names), "picture")
+    pictures = counted(len(report.names), "image")
     about = [*model_words(info), (f"{pictures}, {size}", False), (f"from {word}", False)]
     facts: list[doc.Part] = [doc.Facts(about), doc.Quote("text", report.text, lead=9)]
-    facts += [doc.Quote("picture", name, lead=9) for name in report.names]
+    facts += [doc.Quote("image", name, lead=7) for name in report.names]
     facts += [doc.Quote("written", report.written, lead=9)] if report.written else []
     notes: list[doc.Part] = [doc.Note(note) for note in (*info.notes, *report.notes)]
     parts = [doc.Group(facts), *([doc.Group(notes)] if notes else [])]
@@ -85,7 +85,7 @@ def _finding(report: PictureTextReport) -> str:
         return "The attention weights are not numbers (NaN): nothing can be said of this prompt."
     heads = report.heads
     seen, sinks = (float(np.mean([getattr(head, name) for head in heads])) for name in _SHARES)
-    what = "pictures" if len(report.names) > 1 else "picture"
+    what = "images" if len(report.names) > 1 else "image"
     who = "" if not report.selected else f" in {counted(len(heads), 'head')}"
     who = f" in {report.head_name(heads[0])}" if len(heads) == 1 else who
     told = (
@@ -105,8 +105,8 @@ def _finding(report: PictureTextReport) -> str:
     times = ""
     if region.times is not None:
         number = f"{region.times:.1f}" if region.times < _MOST else f"over {_MOST}"
-        times = f": {number} x a general prompt"
-        times = times if region.times >= _MORE else ", as a general prompt does"
+        times = f": {number} times as much as with a general prompt"
+        times = times if region.times >= _MORE else ", as with a general prompt"
     return f"{told}; {names} at {region.where}{times}."
 
 
@@ -131,7 +131,7 @@ def _region(report: PictureTextReport) -> _Region | None:
     mean = np.mean(maps, axis=0)
     where, _ = largest_region(mean)
     if len(report.names) > 1:
-        where += f" of picture {report.layout.grids[report.grid].picture + 1}"
+        where += f" of image {report.layout.grids[report.grid].picture + 1}"
     times = []
     for at, head in enumerate(heads):
         others = [own for number, own in enumerate(maps) if number != at]
@@ -193,7 +193,7 @@ def _maps(report: PictureTextReport, most: int | None) -> doc.Pictures:
         doc.Picture(
             picture,
             words=[(report.names[at], True)],
-            alternative=f"{report.names[at]}, {wide} x {high} pixels.",
+            alternative=f"{report.names[at]}, {wide} × {high} pixels.",
         ),
         on_picture(layout, mean, f"{name}, no sinks" if sinks else name, grid=grid),
     ]
@@ -225,12 +225,12 @@ def _grid(report: PictureTextReport, *, halved: bool = False) -> doc.HeadGrid:
             doc.Tint(round(255 * min(1.0, head.picture))),
             text=share(head.picture),
             letter="l" if head.locates else "",
-            tip=f"{report.head_name(head)}: {head.picture:.0%} on the picture",
+            tip=f"{report.head_name(head)}: {head.picture:.0%} on the image",
             values={"picture": head.picture},
         )
         for head in report.heads
     }
-    title = [("Share on the picture", True), (f"uniform attention {share(report.uniform)}", False)]
+    title = [("Share on the image", True), (f"uniform attention {share(report.uniform)}", False)]
     key = [doc.Key(None, "locates", "l")] if report.locating else []
     return doc.head_grid(cells, report.index_base, title=title, key=key, halved=halved)
 
@@ -241,7 +241,7 @@ def _table(report: PictureTextReport) -> doc.Table:
     more = len(ranked) - _LISTED
     columns: list[doc.ColumnOf[HeadOnWords]] = [
         doc.ColumnOf("head", report.head_name, right=False),
-        doc.ColumnOf("picture", lambda head: share(head.picture)),
+        doc.ColumnOf("image", lambda head: share(head.picture)),
         doc.ColumnOf("sinks", lambda head: share(head.sinks)),
         doc.ColumnOf("text", lambda head: share(1.0 - head.picture)),
         doc.ColumnOf("entropy", lambda head: f"{head.entropy:.2f}"),
@@ -269,9 +269,9 @@ def _words_table(report: PictureTextReport) -> doc.Table:
         doc.ColumnOf(
             "word", lambda one: token_label(report.tokens.texts[one[0]]).strip(), right=False
         ),
-        doc.ColumnOf("picture", lambda one: share(one[1])),
+        doc.ColumnOf("image", lambda one: share(one[1])),
         row=lambda one: {"bar": (one[1], most)},
-        title=[("Words", True), ("share on the pictures, mean over all heads", False)],
+        title=[("Words", True), ("share on the images, mean over all heads", False)],
     )
 
 

@@ -20,9 +20,9 @@ _FEW = 5
 def document(report: PicturesReport) -> doc.Document:
     """Return the document: a cell for each head, and a table of their scores."""
     info = report.model
-    size = counted(len(report.paths), "picture")
+    size = counted(len(report.paths), "image")
     about = doc.Facts([*model_words(info), (size, False), (f"seed {report.seed}", False)])
-    first = doc.Quote("pictures", f"the first: {report.paths[0]}", lead=10)
+    first = doc.Quote("images", f"the first: {report.paths[0]}", lead=8)
     notes = [doc.Note(note) for note in (*info.notes, *report.notes)]
     grid = distance_grid(
         {(head.layer, head.head): (head.distance, head.label) for head in report.heads},
@@ -30,8 +30,8 @@ def document(report: PicturesReport) -> doc.Document:
         report.index_base,
     )
     return doc.Document(
-        f"heads of {info.name} over pictures",
-        f"Attention heads of {info.name} over pictures",
+        f"heads of {info.name} over images",
+        f"Attention heads of {info.name} over images",
         [
             doc.Group([about, first]),
             *([doc.Group(notes)] if notes else []),
@@ -59,7 +59,7 @@ def _cut(table: doc.Table, rows: int) -> doc.Table:
 def _finding(report: PicturesReport) -> str:
     """Return how many heads have which label, and how many none."""
     labels = Counter(head.label for head in report.heads if head.label)
-    total, size = len(report.heads), counted(len(report.paths), "picture")
+    total, size = len(report.heads), counted(len(report.paths), "image")
     few = "" if len(report.paths) >= _FEW else f" {size} are few: give {_FEW} or more."
     if not labels:
         return f"No head has a label in two thirds of {size}; uniform attention is at " + (
@@ -90,7 +90,7 @@ def _table(report: PicturesReport) -> doc.Table:
     columns: list[doc.ColumnOf[HeadOverPictures]] = [
         doc.ColumnOf("head", report.head_name, right=False),
         doc.ColumnOf("label", lambda head: head.label, right=False),
-        doc.ColumnOf("pictures", seen, keep=5),
+        doc.ColumnOf("images", seen, keep=5),
         doc.ColumnOf("distance", lambda head: f"{head.distance:.2f}"),
         doc.ColumnOf("95% interval", ends, keep=4),
     ]
@@ -99,6 +99,6 @@ def _table(report: PicturesReport) -> doc.Table:
     if report.heads[0].register is not None:
         columns.append(doc.ColumnOf("registers", lambda head: optional(head.register), keep=6))
     columns.append(doc.ColumnOf("patch with most", lambda head: share(head.peak), keep=7))
-    title = [("Scores", True), (f"mean over pictures; uniform: {report.token:.1%} a token", False)]
+    title = [("Scores", True), (f"mean over images; uniform: {report.token:.1%} a token", False)]
     order = sorted(report.heads, key=lambda head: (not head.label, head.distance))
     return doc.table(order, *columns, title=title)

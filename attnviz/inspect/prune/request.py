@@ -38,7 +38,9 @@ class _Removal(Options, panel="What to remove"):
         "Remove the same number of heads from each layer, so that weight matrices can be sliced."
     )
     empty_layers: bool = flag("Let a layer lose all its heads.", name="--allow-empty-layers")
-    out: Path | None = option("DIR", "Write the pruned model to this new directory.", short="-o")
+    out: Path | None = option(
+        "DIR", "Write the pruned model to DIR, which must not exist yet.", short="-o"
+    )
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "heads", spelled_heads(self.heads))

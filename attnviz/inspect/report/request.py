@@ -12,7 +12,8 @@ from attnviz.options import Options, option, read_budget
 class _Amount(Options, panel="How much to measure"):
     budget: str | None = option(
         "AMOUNT",
-        "Ablate only the heads that the gradient ranks highest: within 30s or 5m, or 20 heads.",
+        "Ablate only the heads that the gradient ranks highest, up to a limit such as 30s, 5m or "
+        "20 heads.",
         brief="Ablate only promising heads: 30s, 5m or 20 heads.",
     )
     cards: int = option("N", "Number of heads to show cards for.", 5, min=0)

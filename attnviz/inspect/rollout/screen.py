@@ -107,7 +107,8 @@ def document(report: RolloutReport) -> doc.Document:
             doc.Group([_texts(report, kept)]),
         ],
         doc.Explanation(
-            "rollout", f"measured in one pass over this text alone, {len(report.tokens)} tokens."
+            "rollout",
+            f"all weights come from one pass over this text alone, {len(report.tokens)} tokens.",
         ),
         doc.next_steps(further[report.keep_sink :], tone="faint"),
         heading=[*named(info), (layers, False), ("attention rollout", False)],
@@ -123,7 +124,7 @@ def _of_picture(report: RolloutReport, layout: TokenLayout) -> doc.Document:
     info, query, row = report.model, report.query, report.queries.index(report.query)
     asking = layout.names()[query]
     rows = {"rollout": report.matrix[row], f"mean of L{info.layers - 1}": report.raw[row]}
-    alone = doc.Picture(layout.pictures[0], words=[("picture", True)], alternative=report.text)
+    alone = doc.Picture(layout.pictures[0], words=[("image", True)], alternative=report.text)
     maps = [on_picture(layout, weights, name, query=query) for name, weights in rows.items()]
     title = [(f"What {asking} draws on", True), ("marked: 60% of it", False)]
     drawn = doc.Pictures([alone, *maps], title, scale=SCALE)
@@ -137,13 +138,13 @@ def _of_picture(report: RolloutReport, layout: TokenLayout) -> doc.Document:
     words = [*named(info), (counted(info.layers, "layer"), False), ("attention rollout", False)]
     about: list[doc.Part] = [
         doc.Facts([*model_words(info), *words[-2:]]),
-        doc.Quote("picture", report.text, lead=9),
+        doc.Quote("image", report.text, lead=7),
     ]
     return doc.Document(
         f"rollout of {info.name}",
         f"Attention rollout of {info.name}",
         [doc.Group(about), notes_group(info.notes, report.tokens), doc.Group([drawn])],
-        doc.Explanation("rollout", "measured in one pass over this picture alone."),
+        doc.Explanation("rollout", "all weights come from one pass over this image alone."),
         doc.next_steps(["--token ROW,COLUMN", "--explain"], tone="faint"),
         heading=words,
         quoted=report.text,
@@ -202,14 +203,14 @@ def _finding(report: RolloutReport) -> str:
         end += f"; sink {special} ({float(row[at_sink].sum()):.0%}) left out"
     clear = [span for span in order if shares[span] >= _MORE + even * len(span)]
     for count in range(_NAMED, 0, -1):
-        named = [
-            f"{quoted_word(tokens, span)} {shares[span]:.0%} (uniform {even * len(span):.0%})"
-            for span in (clear or order)[:count]
-        ]
-        stands = f"stand{'s' * (len(named) == 1)} out in the rollout from {word}"
-        said = f"{listed(named)} {stands}{end}."
+        spans = (clear or order)[:count]
+        words = [quoted_word(tokens, span) for span in spans]
+        values = [f"{shares[span]:.0%} (uniform {even * len(span):.0%})" for span in spans]
+        stands = f"stand{'s' * (len(spans) == 1)} out in the rollout from {word}"
+        said = f"{listed(words)} {stands}: {listed(values)}{end}."
         if not clear:
-            highest = f": highest {listed(named)}" * bool(named)
+            pairs = [f"{name} {value}" for name, value in zip(words, values, strict=True)]
+            highest = f": highest {listed(pairs)}" * bool(pairs)
             said = f"No {noun} stands out in the rollout from {word}{highest}{end}."
         if fits_two_lines(said):
             break

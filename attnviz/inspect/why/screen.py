@@ -100,7 +100,7 @@ def _hints(report: WhyReport) -> list[str]:
         most = max(report.layers, key=lambda layer: abs(report.part("mlp", layer)))
         hints.append(f"--ffn L{most + report.index_base}: its neurons")
     if report.inputs is None and not report.shown and (best := report.best) is not None:
-        hints.append(f"--head {report.name(best.head).split()[0]}: its write map")
+        hints.append(f"--head {report.name(best.head).split()[0]}: what it writes, by source")
     if report.shown:
         name = report.name(report.shown[0]).split()[0]
         hints.append(f"attnviz link --head {name}: why there")
@@ -303,7 +303,7 @@ def _of_none(report: WhyReport, most: HeadEffect, whole: str, *, usual: bool) ->
     at = ""
     if source is not None and source.place and not keys.special[source.place]:
         at = _read(report, most)
-    parts = f"of {whole}, MLPs contribute {feed_forward}, all heads {heads}"
+    parts = f"of {whole}, MLPs contribute {feed_forward} and all heads together {heads}"
     said = f"No single head decides it: {parts}; the largest, {_called(report, most)}, {value}"
     return f"{said}{at}" if fits_two_lines(f"{_predicted(report)} {said}{at}.") else said
 

@@ -46,8 +46,9 @@ class _RandomVectors(Options, panel="Random queries and keys"):
 @dataclass(frozen=True)
 class _Activation(Options):
     activation: bool = flag(
-        "Plot the activation functions of feed-forward blocks instead: ReLU, GELU, SiLU and gates.",
-        brief="Plot ReLU, GELU, SiLU and gates instead.",
+        "Plot the activation functions of feed-forward blocks instead: ReLU, GELU, SiLU and gated "
+        "variants.",
+        brief="Plot ReLU, GELU, SiLU and gated variants instead.",
     )
 
 

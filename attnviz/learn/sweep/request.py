@@ -42,13 +42,14 @@ class _Learned(Options, panel="What to learn"):
 
     task: str | None = option(
         "TASK",
-        "induction (predict what followed this letter before; default), copy or majority.",
+        "induction (predict what followed the current letter last time; default), copy or "
+        "majority.",
         brief="induction (default), copy or majority.",
     )
     text: Path | None = option(
         "FILE", "Learn to predict the next character of this UTF-8 text instead."
     )
-    steps: int = option("N", "Training steps of each model.", 500, min=1)
+    steps: int = option("N", "Training steps per model.", 500, min=1)
     seeds: int = option(
         "N", "Seeds per head count, at least two for significance.", 3, min=1, max=1000
     )
@@ -62,7 +63,7 @@ class _Learned(Options, panel="What to learn"):
 
 @dataclass(frozen=True)
 class _Shape(Options, panel="Model"):
-    layers: int = option("N", "Layers of each model.", 2, min=1)
+    layers: int = option("N", "Layers per model.", 2, min=1)
     d_model: int = option("D", "Width of each model; the head dimension is D / heads.", 32, min=2)
 
 

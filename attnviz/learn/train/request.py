@@ -27,7 +27,11 @@ class _Trained(Options, panel="What to train"):
         brief="UTF-8 text files, or directories of *.txt files.",
     )
     out: Path = option(
-        "DIR", "Write the model to this new directory.", ..., short="-o", show_default=False
+        "DIR",
+        "Write the model to DIR, which must not exist yet.",
+        ...,
+        short="-o",
+        show_default=False,
     )
     valid: tuple[Path, ...] = option(
         "FILES…",
@@ -66,7 +70,7 @@ class _Duration(Options, panel="How long"):
 
     minutes: float | None = option("M", "Minutes to train; evaluation is extra.")
     tokens: int | None = option(
-        "N", "Number of tokens to train on; repeating the run gives the same model.", min=1
+        "N", "Number of tokens to train on: unlike --minutes, the same model every time.", min=1
     )
     resume: bool = flag("Resume the interrupted run in --out.")
 

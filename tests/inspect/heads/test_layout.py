@@ -127,7 +127,7 @@ def test_a_text_without_two_words_says_why_no_link_is_tested(redrawn):
 def test_an_encoder_that_rests_on_its_ends(redrawn, text, trained_bert):
     shown = fits(redrawn, text, "--model", str(trained_bert))
     assert shown[1].startswith("No word pair is significant; the closest is ")
-    assert any("sinks here: 6 of 8 heads" in line for line in shown)
+    assert any("sink heads: 6 of 8 (" in line for line in shown)
     assert "induction" not in "\n".join(shown)
 
 
@@ -145,7 +145,7 @@ def test_the_coloured_text_has_the_weight_of_the_finding(run, text):
     title = next(line for line in shown if "attention from" in line)
     assert "attention from piece “" in title
     below = shown[shown.index(title) + 1]
-    assert f"scale: max {weight}" in below
+    assert f"full shade = {weight}" in below
 
 
 def test_the_text_of_a_card_begins_where_its_finding_does(run):

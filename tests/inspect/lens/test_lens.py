@@ -77,7 +77,7 @@ def test_random_weights_say_so():
 
 def test_far_readings_are_warned_about(report):
     assert report.far == 2
-    assert "KL is over 1 nat up to L0: the tokens there may be misleading." in str(report)
+    assert "KL is over 1 nat through L0: the predictions there may mislead." in str(report)
     assert "tokens there may be misleading" not in str(with_ranks(report, 1, 1, 1))
 
 
@@ -101,7 +101,7 @@ def test_its_objects_agree(run, report):
     assert [row["rank"] for row in rows[:7]] == [str(one["rank"]) for one in found["layers"]]
     assert len(rows) == 7 + 24
     with open("a.html", encoding="utf-8") as file:
-        assert "What heads write there" in file.read()
+        assert "What each head writes" in file.read()
 
 
 def test_it_asks_at_a_position_and_of_heads(run):
@@ -115,7 +115,7 @@ def test_it_asks_at_a_position_and_of_heads(run):
     assert "L1H0" not in screen
     shifted = run("lens", PROMPT, "--index-base", "1").out
     assert "“John” is the top token from L2 on " in shifted
-    assert "L6 = model" in shifted
+    assert "L6 (final)" in shifted
 
 
 @pytest.mark.parametrize(("columns", "lines"), SIZES)
@@ -138,7 +138,7 @@ def test_it_fits(redrawn, checkpoint, asked, columns, lines):
     assert len(result.lines) < lines
     assert all(width(line) <= columns for line in result.lines)
     assert result.lines[-1].endswith("--full: everything")
-    assert any("= model" in line for line in result.lines)
+    assert any("(final)" in line for line in result.lines)
 
 
 def test_many_blocks_keep_the_entry_and_the_end(report):
@@ -147,7 +147,7 @@ def test_many_blocks_keep_the_entry_and_the_end(report):
     (blocks, _), *_ = (group.parts for group in first(80, 20))
     names = [row.cells[0] for row in blocks.rows]
     assert len(names) < 18
-    assert {"embedding", "L59", "L60", "L79 = model"} <= set(names)
+    assert {"embedding", "L59", "L60", "L79 (final)"} <= set(names)
     assert names == sorted(names, key=lambda name: int("".join(filter(str.isdigit, name)) or -1))
     assert blocks.more == f"{81 - len(names)} more: --full"
 

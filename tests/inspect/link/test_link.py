@@ -79,10 +79,10 @@ TIRED = "The cat sat on the mat because it was tired."
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (TIRED, "chosen: by the head's label · control .21"),
-        (PROMPT, "chosen: an induction head at a repeated word · control .2"),
-        ("Hello", "chosen: of 3 word pairs the closest to significance"),
-        ("It", "chosen: the strongest link from the last token · no two words to test"),
+        (TIRED, "picked: by the head's label · control weight .21"),
+        (PROMPT, "picked: an induction head at a repeated word · control weight .2"),
+        ("Hello", "picked: of 3 word pairs the closest to significance"),
+        ("It", "picked: the strongest link from the last token · no two words to test"),
     ],
 )
 def test_the_default_is_the_link_that_heads_names(run, text, said):

@@ -108,10 +108,7 @@ def test_the_finding_counts(pattern_reports):
     labels = [entry.label for entry in report.heads if entry.label is not None]
     sinks = sum(label in SINKS for label in labels)
     assert told.startswith(f"{len(labels) - sinks} of 35 heads have a label")
-    assert (
-        f"; {sinks} more {'is an attention sink' if sinks == 1 else 'are attention sinks'} on"
-        in told
-    )
+    assert f"; {sinks} more {'is a sink head' if sinks == 1 else 'are sink heads'} on" in told
     none = [replace(entry, label=None) for entry in report.heads]
     assert "None of 35 heads" in finding(replace(report, heads=tuple(none)), None)
     drawn = replace(report.model, weights="random", seed=0)

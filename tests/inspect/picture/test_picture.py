@@ -166,7 +166,7 @@ def typed(run, place, monkeypatch):
 def test_each_command_reads_pictures(typed, place):
     first = typed("heads", "--image", "photos/0.png", "--at", "3,4")
     assert "query 0,0" in first
-    assert "4 x 4 patches" in first
+    assert "4 × 4 patches" in first
     chosen = json.loads(typed("heads", "--image", "photos/0.png", "--head", "L1H2", "--json"))
     assert [head["head"] for head in chosen["heads"]] == ["L1H2"]
     card = typed("head", "L1H2", "--image", "photos/0.png", "--token", "1,2", "--json")
@@ -176,7 +176,7 @@ def test_each_command_reads_pictures(typed, place):
     many = [word for seed in range(5) for word in ("--image", f"photos/{seed}.png")]
     ablated = json.loads(typed("ablate", *many, "--json"))
     assert len(ablated["heads"]) == 8
-    assert "5 pictures" in typed("patterns", "--images", "photos")
+    assert "5 images" in typed("patterns", "--images", "photos")
 
 
 def test_every_kind_of_file(typed, place):

@@ -101,9 +101,7 @@ def test_a_head_that_looks_at_one_spot_locates_it(monkeypatch):
     report = picture_text(known, prompt((32, 32)), PictureTextRequest())
     assert (3, 1) in [(head.layer, head.head) for head in report.locating]
     alone = picture_text(known, prompt((32, 32)), PictureTextRequest(head=("L3H1",)))
-    assert alone.finding.startswith(
-        "“?” gives the picture 100% of its weight in L3H1 (uniform: 91%)"
-    )
+    assert alone.finding.startswith("“?” gives the image 100% of its weight in L3H1 (uniform: 91%)")
     assert alone.finding.endswith("L3H1 looks at row 3, columns 4–5.")  # 60% of the weight
 
 

@@ -45,7 +45,7 @@ def test_few_pictures_have_no_interval(folder):
     model = handed_pictures(build("DeiTModel"), processor())
     report = pictures(model, picture_files(str(folder))[:2])
     assert {head.interval for head in report.heads} == {None}
-    assert "2 pictures" in report.finding
+    assert "2 images" in report.finding
 
 
 def test_directories_without_pictures(tmp_path):

@@ -49,9 +49,9 @@ def _size(report: AblationReport) -> str:
 
 
 def noun(report: AblationReport) -> str:
-    """Return the word for what was read: ``text`` or ``picture``."""
+    """Return the word for what was read: ``text`` or ``image``."""
     layout = report.texts[0].layout if report.texts else None
-    return "text" if layout is None or "text" in layout.kinds else "picture"
+    return "text" if layout is None or "text" in layout.kinds else "image"
 
 
 # The finding ---------------------------------------------------------------------------------
@@ -91,7 +91,7 @@ def answer(report: AblationReport) -> str:
         return f"None of {counted(tried, unit)} changes {report.ranked_by.label}.{end}"
     words += f", the largest of {tried} changes" * (tried > 1)
     if math.isnan(report.chance):
-        option = "--image" if noun(report) == "picture" else "--texts"
+        option = "--image" if noun(report) == "image" else "--texts"
         few = f"One {noun(report)} is too few to rank {unit}s"
         needs = f"{words}. {few}: give {LEAST_TEXTS} or more ({option})."
         alone = report.text_count == 1 and len(report.singles) > 1 and not report.ranked_by.signed
@@ -226,7 +226,11 @@ def _ranking_words(report: AblationReport) -> str:
         most = order.matter[: len(named)] == tuple(named)
         more = [report.name(effect.variant) for effect in named[1:]]
         then = f", {'followed by' if most else 'clearly also without'} {listed(more)}" * bool(more)
-        matter = without_words(report, named[0]) + f", the largest effect of {units}" * most + then
+        matter = (
+            without_words(report, named[0])
+            + f", the largest effect of any of the {units}" * most
+            + then
+        )
     if order.harm:
         names = listed([report.name(effect.variant) for effect in order.harm[:_NAMED]])
         less = "the loss falls" if report.metric == "loss_delta" else "the lead grows"
@@ -246,7 +250,7 @@ def _largest(report: AblationReport, order: Sequence[Effect]) -> str:
     if any(mean.base_rate is None or mean.base_rate < _AS_MUCH * mean.value for mean in means):
         return names
     much = "much" if by_output else "large"
-    return f"{names}, but as {much} for random directions of equal norm"
+    return f"{names}, but as {much} for random vectors of equal norm"
 
 
 def _mean_square(report: AblationReport, effect: Effect) -> str:
@@ -437,7 +441,7 @@ def control_words(report: AblationReport) -> str:
         preposition, edges, distance = _random_edges(report)
         drawn = f"random edges {preposition}{edges}" if preposition else edges
         return f"{drawn}{distance} hidden instead, mean of {draws}"
-    return f"ablates a random direction of equal norm instead of the {UNITS[report.unit]}"
+    return f"subtracts a random vector of equal norm instead of the {UNITS[report.unit]}'s output"
 
 
 def explanation(report: AblationReport) -> Explanation:

@@ -63,7 +63,7 @@ class _Ablation(Options, panel="What to ablate"):
         "WORD→WORD",
         "Instead of ablating heads, block attention from the first word (query) to the second "
         "(key): in all chosen heads at once, and in each alone; separate several with commas. With "
-        "--image the second may be picture, or the ROW,COLUMN of a patch.",
+        "--image the second may be “picture”, or the ROW,COLUMN of a patch.",
         words=True,
     )
     together: bool = flag("Ablate the chosen heads together, not one at a time.")
@@ -82,9 +82,9 @@ class _Ablation(Options, panel="What to ablate"):
         brief="Ablation: zero, mean or resample.",
     )
     reference: Path | Texts | None = option(
-        "FILE", "The texts that mean and resample draw from (default: the measured texts)."
+        "FILE", "Texts that --mode mean and resample draw on (default: the ones being measured)."
     )
-    draws: int | None = option("N", "Number of other texts to resample from (4).", min=1)
+    draws: int | None = option("N", "Number of other texts to resample from (default: 4).", min=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -114,8 +114,8 @@ class _Measure(Options, panel="What to measure"):
     )
     answer: str | None = option(
         "TOKEN",
-        "With --foil, measure the change in logit(answer) - logit(foil); with a classifier's label "
-        "alone, the change in its loss.",
+        "With --foil, measure the change in logit(answer) - logit(foil). Without it, TOKEN is a "
+        "classifier's label: measure the change in the loss on that label.",
         words=True,
     )
     foil: str | None = option("TOKEN", "The other token: see --answer.", words=True)
@@ -124,10 +124,10 @@ class _Measure(Options, panel="What to measure"):
     )
     method: Method | None = option(
         "METHOD",
-        "exact, gradient (first-order estimate, one backward pass) or budget (gradient "
-        "pre-ranking, top measured).",
+        "exact, gradient (first-order estimate, one backward pass) or budget (rank by gradient, "
+        "then measure the top ones exactly).",
     )
-    budget: str | None = option("AMOUNT", "Limit --method budget: 30s, 5m, or 20 heads.")
+    budget: str | None = option("AMOUNT", "Limit for --method budget, such as 30s, 5m or 20 heads.")
     max_memory: str | None = option(
         "SIZE", "Limit the memory of the scan, such as 2GB (default: a share of what is free)."
     )

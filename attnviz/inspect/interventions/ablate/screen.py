@@ -71,7 +71,7 @@ def _hints(report: AblationReport) -> list[str]:
     if report.source.endswith("built-in texts"):
         hints.append("--texts FILE: your data")
     elif not (report.ranks or report.texts[0].joined or report.edges or random or report.own_loss):
-        again = "--image FILE" if claims.noun(report) == "picture" else "--texts FILE"
+        again = "--image FILE" if claims.noun(report) == "image" else "--texts FILE"
         hints.append(f"{again} for intervals")
     if report.method == "exact" and len(report.effects) > 1 and not claims.ablates_every(report):
         hints.append("--together")
@@ -83,7 +83,7 @@ def _hints(report: AblationReport) -> list[str]:
 
 def _label(report: AblationReport) -> Callable[[HeadLabel], str]:
     """Return what writes a label into a cell of a table."""
-    return partial(label_text, max_width=_LABEL, noun=claims.noun(report))
+    return partial(label_text, max_width=_LABEL)
 
 
 def head_grid(report: AblationReport, scaled: bool = True) -> doc.HeadGrid | None:
@@ -161,7 +161,7 @@ def _effect_table(
         name=lambda effect: report.name(effect.variant),
         mean=mean,
     )
-    control = "a random direction of equal norm ablated instead"
+    control = "a random vector of equal norm subtracted instead"
     return explained(table, "control", claims.control_words(report) if report.edges else control)
 
 
@@ -283,6 +283,9 @@ def _brief_tables(report: AblationReport) -> list[doc.Part]:
         elif isinstance(part, doc.Table):
             part = part._replace(title=part.title[1:], least=_LEAST_ROWS)
         tables.append(part)
+    if tables and isinstance(first := tables[0], doc.Table):  # heads that are in neither table
+        shown = sum(len(part.rows) for part in tables if isinstance(part, doc.Table))
+        tables[0] = first._replace(hidden=max(len(report.singles) - shown, 0))
     return tables
 
 

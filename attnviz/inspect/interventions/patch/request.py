@@ -62,7 +62,7 @@ class _Patching(Options, panel="What to patch"):
         "denoise",
     )
     at: At | None = option(
-        "TOKENS", "Patch at all tokens (default), the last one, or those that changed."
+        "TOKENS", "Patch at all tokens (default), the last one, or those that differ."
     )
     by_token: bool = flag(
         "Patch each token separately, for the chosen or the strongest heads.",
@@ -91,7 +91,7 @@ class _Measure(Options, panel="What to measure"):
     method: Asked = option(
         "METHOD", "exact, gradient (first-order estimate, one backward pass) or both.", "exact"
     )
-    fdr: bool = flag("Add Benjamini-Hochberg q-values over pairs.")
+    fdr: bool = flag("Add Benjamini-Hochberg q-values to the tests over pairs.")
     max_memory: str | None = option(
         "SIZE", "Limit the memory of the scan, such as 2GB (default: a share of what is free)."
     )

@@ -99,7 +99,7 @@ def _hints(report: PatchReport) -> list[str]:
     if report.source.endswith("built-in pairs"):
         hints.append('"CLEAN" "CORRUPT": your own')
     elif single:
-        hints.append("--pairs FILE: intervals")
+        hints.append("--pairs FILE: many pairs, with intervals")
     strongest = [report.names(effect) for effect in report.ranking(2)]
     if len(strongest) == 2 and report.together is None and not report.whole_layers:
         hints.append(f"--together {','.join(strongest)}")
@@ -150,7 +150,7 @@ def _prompts(report: PatchReport, lines: int = 4) -> doc.Maps | doc.Pictures:
             doc.Map(name, marks[:, kept], Tokens.bare((0,)), tokens.taken(kept), title, limit=1.0)
         )
         if tokens.layout is not None:
-            words = f"The picture of the {name} prompt."
+            words = f"The image of the {name} prompt."
             pictures += [
                 doc.Picture(one, words=title, alternative=words) for one in tokens.layout.pictures
             ]
@@ -313,14 +313,12 @@ def _answer(report: PatchReport) -> str:
         named = [e for e in named if not e.share.value <= (e.share.base_rate or 0.0)]
         if not named:
             units = counted(len(report.effects), _unit(report))
-            return (
-                f"None of {units} carries more of {carried} than its control, an unrelated prompt."
-            )
+            return f"None of {units} carries more of {carried} than its control."
     if not named:
         return f"No {_unit(report)} that was patched carries any of {carried}."
     first, *others = named[:_NAMED]
     name, share = SITES[report.what].lead + report.names(first), first.share.value
-    words = f"{name} carries {whole_percent(share)} of {carried} between the prompts"
+    words = f"{name} carries {whole_percent(share)} of {carried}"
     if share > 1:
         words = _overshoot(report, first, name)
     if tokens is not None:
@@ -338,7 +336,7 @@ def _overshoot(report: PatchReport, first: PatchEffect, name: str) -> str:
     """Return a clause on a patch that carries more than the difference between the prompts."""
     metric, share = METRICS[report.metric], whole_percent(first.share.value)
     if len(report.pairs) > 1:
-        return f"{name} overshoots: it carries {share} of {metric.carried} between the prompts"
+        return f"{name} overshoots: it carries {share} of {metric.carried}"
     start, end = report.corrupt_metric, report.clean_metric
     if report.direction == "noise":
         start, end = end, start
@@ -351,8 +349,8 @@ def _overshoot(report: PatchReport, first: PatchEffect, name: str) -> str:
 
 def _base(effect: PatchEffect, named: bool = False) -> str:
     base = effect.share.base_rate
-    control = " from an unrelated prompt" if named else ""
-    return "" if base is None else f" ({whole_percent(base)}{control})"
+    control = "control: " if named else ""
+    return "" if base is None else f" ({control}{whole_percent(base)})"
 
 
 def _at_token(report: PatchReport, best: PatchEffect, effects: TokenEffects) -> str:

@@ -22,7 +22,7 @@ class _Into(Options):
 
     into: Into | None = option(
         "WHAT",
-        "Only into their queries, keys or values (default: all three).",
+        "Follow paths only into later heads' queries, keys or values (default: all three).",
         brief="Only into queries, keys or values.",
     )
 

@@ -51,7 +51,7 @@ def test_many_texts_have_a_control_and_three_no_intervals(redrawn, scan, texts):
     assert "95% interval" not in screen
     assert "no intervals: 3 texts are too few" in screen
     assert any("no intervals: 3 texts" in note for note in document["notes"])
-    assert "random direction of equal norm" in screen
+    assert "random vector of equal norm" in screen
 
 
 PAIR = ("When Mary and John went out, John gave a book to", "--answer", "Mary", "--foil", "John")

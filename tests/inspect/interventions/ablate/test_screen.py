@@ -94,7 +94,7 @@ def test_the_control_and_the_errors_have_their_columns(scans):
     assert "0.0011" in row
     assert "+0.0042" in row
     assert "std error" in said
-    assert "random direction of equal norm" in said
+    assert "random vector of equal norm" in said
 
 
 def test_what_is_no_number_stays_blank_and_is_told(scans):
@@ -172,11 +172,12 @@ def test_findings(scans):
     six = scans(texts=6)
     assert finding(with_doubts(six, 0.01, -1)) == (
         "Without L2H0 the loss rises by 0.300 nats/token (3.250 → 3.550), the largest "
-        "effect of 15 heads, followed by L2H1 and L2H2; no head is clearly harmful."
+        "effect of any of the 15 heads, followed by L2H1 and L2H2; no head is clearly harmful."
     )
     assert finding(with_doubts(six, 0.01)) == (
         "Without L2H0 the loss rises by 0.300 nats/token (3.250 → 3.550), the largest "
-        "effect of 15 heads, followed by L2H1 and L2H2; the loss falls without L2H3, L1H3 and L0H3."
+        "effect of any of the 15 heads, followed by L2H1 and L2H2; the loss falls without "
+        "L2H3, L1H3 and L0H3."
     )
     assert finding(with_doubts(six, 0.3)) == ("No significant effect among 15 heads.")
     assert finding(scans(texts=3)).endswith("15 changes. 3 texts are too few for a ranking.")
@@ -208,7 +209,7 @@ def test_random_directions_that_do_as_much_are_told(scans):
             ),
         )
 
-    assert finding(controlled(1.0)).endswith("but as large for random directions of equal norm.")
+    assert finding(controlled(1.0)).endswith("but as large for random vectors of equal norm.")
     assert "random" not in finding(controlled(0.5))
 
 

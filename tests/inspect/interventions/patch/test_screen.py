@@ -61,14 +61,13 @@ def test_golden(reports, size, golden):
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({}, "L0H0 carries 60% of the logit difference between the prompts (20% from an "
-             "unrelated prompt), L0H1 30% (10%). Based on one pair."),
-        ({"pairs": 40}, "L0H0 carries 60% of the logit difference between the prompts (20% from "
-                        "an unrelated prompt), L0H1 30% (10%)."),
+        ({}, "L0H0 carries 60% of the logit difference (control: 20%), L0H1 30% "
+             "(10%). Based on one pair."),
+        ({"pairs": 40}, "L0H0 carries 60% of the logit difference (control: 20%), L0H1 30% "
+                        "(10%)."),
         ({"pairs": 3}, "3 pairs are too few for intervals. L0H0 carries 60% of the logit"),
         ({"pairs": 6, "metric": "kl", "index_base": 1},
-         "L1H1 carries 60% of the KL divergence between the prompts (20% from an unrelated "
-         "prompt), L1H2 30% (10%)."),
+         "L1H1 carries 60% of the KL divergence (control: 20%), L1H2 30% (10%)."),
         ({"together": JOINT}, "L0H0 L0H1 together carry 70% of the "
                               "logit difference; singly they add up to 90%."),
         ({"pairs": 9, "complete": False, "pairs_wanted": 40},
@@ -84,7 +83,7 @@ def test_golden(reports, size, golden):
          "(220% of the way). Based on one pair."),
         ({"effects": (PatchEffect(((0, 0),), 4.66, 1.21, Mean(2.2)),), "corrupt_metric": 3.45,
           "pairs": 7},
-         "L0H0 overshoots: it carries 220% of the logit difference between the prompts"),
+         "L0H0 overshoots: it carries 220% of the logit difference"),
         ({"ratio": False, "why": "clean and corrupt differ by 0 logits"},
          "Clean and corrupt differ by 0 logits: no shares."),
     ],
@@ -101,10 +100,7 @@ def with_shares(report, **fields):
 def test_what_no_pair_supports_is_not_found(reports):
     report = reports(pairs=40)
     unsure = replace(report, effects=with_shares(report, adjusted=0.4))
-    said = (
-        "None of 12 heads carries more of the logit difference than its control, an unrelated "
-        "prompt."
-    )
+    said = "None of 12 heads carries more of the logit difference than its control."
     one = reports()
     below = with_shares(one, base_rate=0.9)
     assert finding(replace(one, effects=below)) == f"{said} Based on one pair."
