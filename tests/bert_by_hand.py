@@ -29,7 +29,6 @@ _SPECIAL = _WIDTH - 1
 
 
 def write_bert(directory):
-    """Write its config, weights and tokenizer."""
     from safetensors.torch import save_file
     from transformers import BertConfig, BertModel
 

@@ -89,5 +89,4 @@ def measured(name, weights, ids=None, special=None, *, causal=True):
 
 @pytest.fixture(scope="session")
 def reports():
-    """Makes reports of made-up weights."""
     return make_report

@@ -68,7 +68,6 @@ def word_tokenizer(words=WORDS, *, ends=True):
 
 
 def bert_fields(width, feed_forward, context, heads=3, layers=2):
-    """Fields of a BERT config and of those that are like it."""
     return {
         "hidden_size": width,
         "intermediate_size": feed_forward,
@@ -116,7 +115,6 @@ def t5_fields(width, head_dim, feed_forward, layers=(2, 2)):
 
 
 def gpt_fields(width, context, heads=3, layers=2):
-    """Fields of a GPT-2 config and of those that are like it."""
     return {"n_embd": width, "n_layer": layers, "n_head": heads, "n_positions": context}
 
 

@@ -24,7 +24,6 @@ SPEAKING = (
 
 @pytest.fixture(scope="session")
 def program():
-    """The command line as a process of its own."""
     return (sys.executable, "-c", "from attnviz.cli.main import main; main()")
 
 
@@ -92,8 +91,6 @@ def on_screen(output, columns=80):
 
 @pytest.fixture
 def screen(start):
-    """The screen that a finished run leaves."""
-
     def show(*arguments, columns=80, **settings):
         return on_screen(finished(start(*arguments, columns=columns, **settings)), columns)
 
@@ -148,7 +145,6 @@ class Terminal:
         return "".join(cell.data for cell in self.rows[y]).rstrip()
 
     def find(self, text):
-        """The row and column at which ``text`` starts."""
         for y in range(len(self.rows)):
             if text in self.text(y):
                 return y, cell_len(self.text(y).partition(text)[0])

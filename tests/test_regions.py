@@ -36,7 +36,6 @@ def encoded(name, text=TEXT, backend="numpy", **asked):
 
 
 def texts_of(tokens):
-    """The text of each region, its tokens joined."""
     found = {}
     for text, name in zip(tokens.texts, tokens.regions, strict=True):
         found[name] = found.get(name, "") + text

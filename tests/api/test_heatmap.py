@@ -283,8 +283,6 @@ class OffersArray:
 
 
 class OffersDlpack:
-    """DLPack alone."""
-
     def __init__(self, array):
         self._array = array
 

@@ -15,7 +15,6 @@ def _identity(array):
 
 @pytest.fixture(params=["numpy", "torch"])
 def convert(request):
-    """Turns a NumPy array into an array of the library under test."""
     return _identity if request.param == "numpy" else torch.from_numpy
 
 

@@ -56,8 +56,6 @@ def test_what_goes_wrong_inside_passes_through():
 
 
 class Clock:
-    """A clock that is set by hand."""
-
     def __init__(self):
         self.now = 100.0
 

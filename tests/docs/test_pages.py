@@ -19,7 +19,6 @@ FOREIGN = ("venv", "pip", "pytest", "torchrun", "sbatch", "benchmarks")
 
 @cache
 def options():
-    """Every option of every command."""
     group = typer.main.get_group(app)
     found = set(OTHERS)
     for name in COMMANDS:

@@ -9,7 +9,6 @@ from attnviz.draw.theme import Theme
 
 
 def luminance(colour):
-    """Relative luminance (WCAG 2.1)."""
     linear = [
         c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4
         for c in (v / 255 for v in colour)

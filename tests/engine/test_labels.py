@@ -216,7 +216,6 @@ def replaced(model, name, layer, head, heads, values=None):
 
 
 def scores(model, places, given=GIVEN):
-    """Return the log-probabilities of labels, (place, label)."""
     found = model(torch.tensor([given.ids])).logits[0].double()
     return (found[None] if found.ndim == 1 else found[list(places)]).log_softmax(-1)
 

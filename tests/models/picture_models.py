@@ -36,7 +36,6 @@ OTHERS += ["\n\n\n", "<end_of_utterance>"]
 
 
 def tokenizer():
-    """Return a tokenizer of words, with the marks of all families."""
     special = ["<pad>", "<bos>", "<eos>", "<unk>", *dict.fromkeys(MARKS.values()), *OTHERS]
     words = dict.fromkeys([*special, *WORDS.split()])
     plain = Tokenizer(models.WordLevel({word: at for at, word in enumerate(words)}, "<unk>"))

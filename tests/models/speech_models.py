@@ -59,7 +59,6 @@ def tokenizer():
 
 
 def noise(seconds=0.8, rate=RATE, seed=0):
-    """Noise (time, 1) in whole numbers of 16 bits."""
     drawn = np.random.default_rng(seed).normal(0, 3000, (round(seconds * rate), 1))
     return drawn.clip(-32768, 32767).astype("<i2")
 
@@ -75,7 +74,6 @@ def write(path, samples, rate=RATE, width=2):
 
 
 def checkpoint(folder, **changed):
-    """Save the model and its tokenizer, as a person has them."""
     build(**changed).save_pretrained(folder)
     tokenizer().save_pretrained(folder)
     settings = json.loads((folder / "generation_config.json").read_text())

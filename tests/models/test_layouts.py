@@ -106,7 +106,6 @@ def noise_picture(seed, high, wide):
 
 
 def tensors(processor, pictures):
-    """Return the inputs that a processor makes of pictures."""
     return dict(processor(images=pictures, return_tensors="pt"))
 
 

@@ -272,8 +272,6 @@ ONE = "transformer.h.1.attn.c_attn.weight"
 
 
 def tensors(change):
-    """Change the tensors by name."""
-
     def changed(place):
         from safetensors.numpy import load_file, save_file
 

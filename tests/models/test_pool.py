@@ -16,7 +16,6 @@ HELD = {}
 
 @pytest.fixture(autouse=True)
 def four_processors(monkeypatch):
-    """Stand in for four processors and for a BLAS of four threads."""
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(4)), raising=False)
     monkeypatch.setattr(memory, "processors", lambda: None)

@@ -41,7 +41,6 @@ def libraries(monkeypatch):
 
 
 def numbers():
-    """Return the numbers of threads of both."""
     return set(HELD.values())
 
 

@@ -131,7 +131,6 @@ def test_the_outputs_are_as_they_were(line, run, redrawn, folder, recorded):
 
 
 def _notices(err):
-    """Standard error without progress, which depends on the clock."""
     return "".join(line for line in err.splitlines(True) if not _PROGRESS.search(line))
 
 

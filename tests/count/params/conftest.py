@@ -69,7 +69,6 @@ SPECS = {
 
 @pytest.fixture(params=SPECS)
 def any_case(request):
-    """Each of them, counted for eleven tokens."""
     spec = SPECS[request.param]()
     return Case(spec.name, count_cost(spec, tokens=11))
 

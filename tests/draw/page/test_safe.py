@@ -51,8 +51,6 @@ def test_strangers_tokens_are_inert(opened, nasty, tmp_path):
 
 
 class Tags(HTMLParser):
-    """Every attribute of a page."""
-
     def __init__(self):
         super().__init__()
         self.found = []

@@ -48,7 +48,6 @@ def looped(model, variant, ids=IDS, value=None):
 
 
 def compared(model, variants, found, expected):
-    """Hold both backends against the loop."""
     one, other = (measured(scan, variants) for scan in found)
     assert set(one) == set(other) == set(METRICS)
     for name in METRICS:

@@ -165,8 +165,6 @@ def loop_losses(model, name, inputs, variants, heads, values=None):
 
 
 class Zeros:
-    """Zero wherever it is put."""
-
     def __getitem__(self, tokens):
         return 0.0
 

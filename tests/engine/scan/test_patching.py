@@ -97,7 +97,6 @@ def looped(model, base, source, clean, patches, position, places=None):
 
 
 def compared(found, patches, expected):
-    """Hold both backends against the loop."""
     numpy = measured(found[0], patches)[0]
     try:
         other = measured(found[1], patches)[0]

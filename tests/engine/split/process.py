@@ -54,7 +54,6 @@ def commanded(*arguments):
 
 
 def everything(root):
-    """Return all answers by model and question."""
     found = {}
     for name in MODELS:
         path, rules = root / name, root / "rules.toml"

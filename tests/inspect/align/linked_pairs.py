@@ -11,7 +11,6 @@ TARGET = tuple(f"t{at}" for at in range(8))
 
 
 def tokenizer():
-    """Whole words; ``</s>`` behind a text."""
     from tokenizers import processors
 
     made = word_tokenizer((*MARKS, *SOURCE, *TARGET))

@@ -89,7 +89,6 @@ def permute_queries(tensors, head, seed):
 
 
 def zero_head(tensors, head):
-    """A head that puts out nothing."""
     tensors[f"model.layers.{head[0]}.self_attn.v_proj.weight"][_rows(head[1])] = 0
 
 

@@ -120,7 +120,6 @@ def test_a_run_is_replayed(run, tmp_path):
 
 
 def changed(place, **arrays):
-    """The plain npz with other arrays."""
     with np.load(place / "plain.npz") as found:
         stream = io.BytesIO()
         np.savez(stream, **{**found, **arrays})
@@ -128,7 +127,6 @@ def changed(place, **arrays):
 
 
 def facts(place, edit):
-    """The plain JSON after an edit."""
     told = json.loads((place / "plain.json").read_text())
     edit(told)
     return json.dumps(told).encode()

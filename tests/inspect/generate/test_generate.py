@@ -135,13 +135,11 @@ def test_the_object_the_table_and_the_lines_say_the_same(run, tmp_path):
 
 @pytest.fixture(scope="module")
 def saved():
-    """The text of a run's file, once it is written."""
     return []
 
 
 @pytest.fixture
 def lines(run, saved, tmp_path):
-    """The lines of a run's file."""
     if not saved:
         run("generate", "The cat", "--tokens", "3", "--save", "a.jsonl", "--quiet")
         saved.append((tmp_path / "a.jsonl").read_text())

@@ -134,7 +134,6 @@ def test_the_views_change_nothing(run):
 
 
 def maps(run, *options):
-    """The facts, and each head's weights."""
     found = json.loads(run("heads", SENTENCE, "--json", *options).out)
     return found, {
         (head["layer"], head["head"]): np.array(head["weights"]) for head in found["heads"]

@@ -49,7 +49,6 @@ SENTENCES = (
 
 
 def made(seed=7):
-    """The pairs, in the order of the file."""
     rng = random.Random(seed)
     for _ in range(LISTS):
         *words, foil = rng.sample(NOUNS.split(), LENGTH + 1)
@@ -68,7 +67,6 @@ def made(seed=7):
 
 
 def written():
-    """The file."""
     return "".join(json.dumps(pair) + "\n" for pair in made())
 
 

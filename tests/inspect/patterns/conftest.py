@@ -77,7 +77,6 @@ def make_patterns(*, layers=3, heads=5, names=NAMES, control=False, missing=(), 
 
 @pytest.fixture(scope="session")
 def pattern_reports():
-    """Makes reports of made-up scores."""
     return make_patterns
 
 

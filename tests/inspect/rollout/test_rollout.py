@@ -42,7 +42,6 @@ def make_rollout(pieces=PIECES, **fields):
 
 
 def rolled_out(layers):
-    """The rollout of some layers, first layer first."""
     joined = None
     for mean in layers:
         joined = measuring.rollout_after(mean, joined)

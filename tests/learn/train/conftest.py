@@ -53,7 +53,6 @@ def recipe():
 
 @pytest.fixture(scope="session")
 def text_file(tmp_path_factory):
-    """6 kB of words that repeat."""
     words = WORDS.split()
     starts = range(0, 450, 3)
     lines = [" ".join(words[(start + at) % len(words)] for at in range(9)) for start in starts]

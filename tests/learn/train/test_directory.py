@@ -60,8 +60,6 @@ def _one_other_byte(content):
 
 
 def _other(**fields):
-    """Change fields of a state that is whole."""
-
     def change(content):
         changed = io.BytesIO()
         torch.save({**torch.load(io.BytesIO(content), weights_only=True), **fields}, changed)

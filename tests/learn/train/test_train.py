@@ -131,9 +131,7 @@ def begin(program, environment, folder, *arguments):
 
 @pytest.mark.long
 @POSIX
-def test_stopped_it_saves_and_says_how_to_go_on(
-    program, environment, run, refused, folder
-):
+def test_stopped_it_saves_and_says_how_to_go_on(program, environment, run, refused, folder):
     """Stopped twice, by either signal; what a killed process leaves half written is swept away."""
     part = folder / "m" / ".attnviz-0123.part"
     for number, options in ((signal.SIGTERM, ()), (signal.SIGINT, ("--resume",))):

@@ -125,5 +125,4 @@ def make_report(
 
 @pytest.fixture(scope="session")
 def scans():
-    """Makes reports of made-up numbers."""
     return make_report

@@ -67,5 +67,4 @@ def make_report(*, layers=3, heads=4, pairs=1, by_token=False, **fields):
 
 @pytest.fixture(scope="session")
 def reports():
-    """Makes reports of made-up numbers."""
     return make_report

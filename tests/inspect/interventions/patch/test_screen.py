@@ -93,7 +93,6 @@ def test_findings(reports, fields, said):
 
 
 def with_shares(report, **fields):
-    """The effects of a report with other fields of their shares."""
     return tuple(replace(e, share=replace(e.share, **fields)) for e in report.effects)
 
 
