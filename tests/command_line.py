@@ -9,8 +9,15 @@ import sys
 from dataclasses import dataclass
 
 import pytest
+from rich.cells import cell_len
 
 from .terminals import SPEAKING
+
+_DRAWN = {"--full", "--no-full", "--ascii", "--explain", "--quiet", "-q"}
+_DRAWN_BY_VALUE = {"--width", "--color", "--save"}
+_WRITE = {"--init", "--out", "--resume"}
+_measured = {}
+"""The reports of this process's tests, by what was asked and by what the named files contain."""
 
 
 @dataclass(frozen=True)
@@ -107,11 +114,19 @@ def refused(run):
     return call
 
 
-_DRAWN = {"--full", "--no-full", "--ascii", "--explain", "--quiet", "-q"}
-_DRAWN_BY_VALUE = {"--width", "--color", "--save"}
-_WRITE = {"--init", "--out", "--resume"}
-_measured = {}
-"""The reports of this process's tests, by what was asked and by what the named files contain."""
+@pytest.fixture
+def fitted(redrawn):
+    """The first screen of a command, which must fit: ``fitted(columns, lines, *arguments)``."""
+
+    def call(columns, lines, *arguments):
+        size = {"COLUMNS": str(columns), "LINES": str(lines)}
+        result = redrawn(*arguments, "--no-full", env=size)
+        assert result.code == 0, result.err
+        assert len(result.lines) < lines  # and one for the prompt
+        assert max(map(cell_len, result.lines)) <= columns
+        return result
+
+    return call
 
 
 @pytest.fixture

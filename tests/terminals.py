@@ -20,6 +20,7 @@ SPEAKING = (
     *("TERM", "ATTNVIZ_TRACEBACK", "ATTNVIZ_MODEL"),
 )
 """Variables that change what the command line writes."""
+POSIX = pytest.mark.skipif(os.name != "posix", reason="needs signals, shells or files of POSIX")
 
 
 @pytest.fixture(scope="session")
@@ -32,9 +33,6 @@ def environment():
     """The variables of a process that nobody has set up for colour or width."""
     kept = {name: value for name, value in os.environ.items() if name not in SPEAKING}
     return kept | {"PYTHONUNBUFFERED": ""}
-
-
-POSIX = pytest.mark.skipif(os.name != "posix", reason="needs signals, shells or files of POSIX")
 
 
 @pytest.fixture

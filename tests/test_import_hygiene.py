@@ -27,6 +27,9 @@ for arguments in lines:
     print(json.dumps([code, said.getvalue(), [name for name in unwanted if name in sys.modules]]))
 print(json.dumps(sorted(sys.modules)))
 """
+BUILT_IN = [*command_lines("light").values()]
+SEPARATE = {"check", "explore"}
+"""Commands that a test below runs with files of its own, or in Python."""
 
 
 def imported(*lines, code=0, unwanted=()):
@@ -46,16 +49,11 @@ def imported(*lines, code=0, unwanted=()):
     return {name.partition(".")[0] for name in modules}, set(modules)
 
 
-BUILT_IN = [*command_lines("light").values()]
-
 CORPUS = [
     ["atlas", "--texts", "texts.txt", "--json", "--resume", "atlas.record"],
     ["merge", "atlas.record", "--json"],
 ]
 """Commands that read ``texts.txt``, in the order in which they need each other's files."""
-
-SEPARATE = {"check", "explore"}
-"""Commands that a test below runs with files of its own, or in Python."""
 
 
 def test_every_command_is_run_here():

@@ -17,6 +17,7 @@ import attnviz
 PACKAGE = Path(attnviz.__file__).parent
 MODEL = PACKAGE / "data" / "tiny"
 LARGEST_MODEL = 16 * 2**20
+HEAVY = {"torch", "transformers", "huggingface_hub", "keras", "matplotlib"}
 
 
 def project():
@@ -97,9 +98,6 @@ def test_a_release_writes_whole_addresses_into_the_readme(tmp_path):
         root = "https://raw.githubusercontent.com/o/r/v1/" if picture else "https://h/o/r/blob/v1/"
         assert target.startswith(root)
         assert (PACKAGE.parent / target.removeprefix(root)).is_file(), target
-
-
-HEAVY = {"torch", "transformers", "huggingface_hub", "keras", "matplotlib"}
 
 
 def loaded(program):

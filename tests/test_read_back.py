@@ -61,11 +61,6 @@ def tokens(draw, *, special):
     return records.Tokens(tuple(draw(st.integers(0, 2**40)) for _ in texts), texts, marks)
 
 
-def attention(draw, heads, queries, keys, *, causal):
-    weights = np.random.default_rng(draw(SEEDS)).dirichlet(np.full(keys, 0.3), (heads, queries))
-    return (np.tril(weights) if causal else weights).astype(np.float32)
-
-
 @st.composite
 def labels(draw):
     name = draw(st.sampled_from([*LABELS, *UNLABELLED]))
@@ -104,7 +99,9 @@ def comparisons(draw):
         layers = []
         for layer in sorted({layer for layer, _ in kept}):
             heads = tuple(head for at, head in kept if at == layer)
-            weights = attention(draw, len(heads), len(queries), len(keys), causal=causal)
+            shape, random = (len(heads), len(queries)), np.random.default_rng(draw(SEEDS))
+            weights = random.dirichlet(np.full(len(keys), 0.3), shape).astype(np.float32)
+            weights = np.tril(weights) if causal else weights
             for place, head in enumerate(heads):
                 if (layer, head) in blank:
                     weights[place] = np.where(np.tril(np.ones_like(weights[place])), np.nan, 0)

@@ -35,6 +35,8 @@ at_most = 99
 params = "total"
 at_least = 1
 """
+SENTENCE = "The cat sat on the mat because it was tired."
+TEXTS = [SENTENCE, f"{TEXT} So it slept."]
 
 
 def _calls():
@@ -181,8 +183,6 @@ def test_the_choices_of_an_option_are_those_of_its_keyword(name):
             assert choices(eval(keywords[option].annotation, TYPES)) == listed, option
 
 
-SENTENCE = "The cat sat on the mat because it was tired."
-TEXTS = [SENTENCE, f"{TEXT} So it slept."]
 HEAD_RULE = """
 [[check]]
 head = "L0H0"
@@ -217,16 +217,13 @@ QUESTIONS = {
 }
 
 
-def takes_a_model(name):
-    function = getattr(attnviz, name)
-    return inspect.isfunction(function) and any(
-        "AnyModel" in str(parameter.annotation)
-        for parameter in inspect.signature(function).parameters.values()
-    )
-
-
 def test_every_function_that_takes_a_model_is_asked():
-    assert set(QUESTIONS) == {name for name in attnviz.__all__ if takes_a_model(name)}
+    functions = {name: getattr(attnviz, name) for name in attnviz.__all__}
+    assert set(QUESTIONS) == {
+        name
+        for name, function in functions.items()
+        if inspect.isfunction(function) and "AnyModel" in str(inspect.signature(function))
+    }
 
 
 @pytest.mark.parametrize("name", QUESTIONS)

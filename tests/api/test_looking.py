@@ -11,6 +11,7 @@ from dataclasses import FrozenInstanceError
 import numpy as np
 import pytest
 import torch
+import transformers
 from rich.cells import cell_len
 from rich.console import Console
 from rich.panel import Panel
@@ -24,6 +25,7 @@ from ..small_models import bart_fields
 
 TEXT = "The cat sat on the mat because it was tired."
 LAYERS, HEADS = Bundled().info.layers, Bundled().info.heads
+SHORT = "the cat sat on the mat"
 
 
 @pytest.fixture(scope="module")
@@ -191,9 +193,6 @@ def test_a_notebook_shows_the_saved_page(maps, tmp_path):
         assert not re.search(r"\s(?:src|href)=\"(?!#|data:|\$)", frame.page)
 
 
-SHORT = "the cat sat on the mat"
-
-
 def expected(model, ids):
     """Each layer's weights (head, query, key), by the library's own eager attention."""
     model.eval()
@@ -250,8 +249,6 @@ def test_models_that_were_opened():
 
 
 def test_an_encoder_decoder(tokenizer):
-    import transformers
-
     torch.manual_seed(0)
     config = transformers.BartConfig(
         **bart_fields(10, 7, 31, (1, 1), (2, 2)),

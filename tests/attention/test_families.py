@@ -29,6 +29,13 @@ _TABLE = yaml.safe_load(Path(__file__).with_name("families.yaml").read_text(enco
 MODELS = {name: (fields.pop("class"), fields) for name, fields in _TABLE["models"].items()}
 """By name the class of a model and the fields of its config."""
 YARN, LONG = _TABLE["positions"]["yarn"], _TABLE["positions"]["longrope"]
+BEFORE, AFTER = 28, 36
+"""Tokens between which one more is read at a time; LongRoPE turns every key anew at 33."""
+LAYERS = 2
+CONTEXT = 40
+ACTIVATIONS = ["relu", "gelu", "gelu_new", "gelu_fast", "silu", "gelu_pytorch_tanh", "tanh"]
+KINDS = ["full_attention", "sliding_attention"]
+ROPES = ["default", "linear", "dynamic", "yarn", "longrope", "llama3", "proportional"]
 
 
 def made(directory, name, dtype=torch.float32):
@@ -235,8 +242,6 @@ def test_every_family_is_held_against_transformers():
 WRITING = [
     name for name, (cls, _) in MODELS.items() if cls.endswith(("CausalLM", "GPT2LMHeadModel"))
 ]
-BEFORE, AFTER = 28, 36
-"""Tokens between which one more is read at a time; LongRoPE turns every key anew at 33."""
 
 
 @pytest.mark.parametrize("name", WRITING[::3])
@@ -282,11 +287,6 @@ def test_a_removed_head_is_one_whose_columns_are_zero(name, tmp_path):
 
 UNBUILT = (ValueError, TypeError, LookupError, RuntimeError, AssertionError, ArithmeticError)
 UNBUILT += (StrictDataclassError,)
-LAYERS = 2
-CONTEXT = 40
-ACTIVATIONS = ["relu", "gelu", "gelu_new", "gelu_fast", "silu", "gelu_pytorch_tanh", "tanh"]
-KINDS = ["full_attention", "sliding_attention"]
-ROPES = ["default", "linear", "dynamic", "yarn", "longrope", "llama3", "proportional"]
 
 
 def rope(draw, dims):

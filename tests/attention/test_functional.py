@@ -29,6 +29,10 @@ from attnviz.attention.functional import (
 
 every_time = settings(derandomize=True, max_examples=50)
 libraries = st.sampled_from([np.asarray, torch.from_numpy])
+SIDES = [(3, 3), (2, 4), (4, 2), (1, 3), (0, 2)]
+ROUNDING = {np.float32: 2e-6, np.float64: 1e-14}
+APPROXIMATED = 4e-7
+"""What the series of the error function may add, which is exact to 1.5e-7."""
 
 
 def scores(elements):
@@ -112,14 +116,6 @@ def test_a_wider_mask_does_not_widen_the_weights(convert, normal):
     np.testing.assert_array_equal(weights, np.broadcast_to(np.eye(5), (3, 5, 5)))
 
 
-def test_a_mask_of_integers_is_refused(convert, normal):
-    query = convert(normal(3, 5, 4))
-    with pytest.raises(
-        ValueError, match=r"boolean \(True = visible\) or additive float, not .*int64"
-    ):
-        masked_softmax(attention_scores(query, query), convert(np.ones((5, 5), dtype=np.int64)))
-
-
 def test_project_is_a_linear_layer(convert, close, normal):
     x, weight, bias = normal(2, 5, 7), normal(3, 7), normal(3)
     expected = reference.linear(*map(torch.from_numpy, (x, weight, bias)))
@@ -166,9 +162,6 @@ def test_gradients_of_a_hidden_row_are_zero(normal):
     assert (query.grad[0, 1] == 0).all()
 
 
-SIDES = [(3, 3), (2, 4), (4, 2), (1, 3), (0, 2)]
-
-
 @pytest.mark.parametrize(("queries", "keys"), SIDES)
 def test_causal_mask_is_aligned_at_the_end(convert, queries, keys):
     mask = causal_mask(queries, keys, like=convert(np.zeros(1)))
@@ -211,8 +204,12 @@ def test_masks_combine(convert):
 
 def test_a_mask_of_ones_and_zeros_is_refused_with_what_to_write(convert, normal):
     query, flags = convert(normal(3, 5, 4)), np.tri(5).astype(np.float32)
-    with pytest.raises(ValueError, match=r"of 0 and 1, .* write mask\.(bool|astype)\("):
-        masked_softmax(attention_scores(query, query), convert(flags))
+    for mask, said in (
+        (flags, r"of 0 and 1, .* write mask\.(bool|astype)\("),
+        (flags.astype(np.int64), r"boolean \(True = visible\) or additive float, not .*int64"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            masked_softmax(attention_scores(query, query), convert(mask))
     masked_softmax(attention_scores(query, query), convert(flags - 1))  # added, as numbers are
 
 
@@ -222,9 +219,6 @@ TORCH = {
     "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
     "relu": functional.relu,
 }
-ROUNDING = {np.float32: 2e-6, np.float64: 1e-14}
-APPROXIMATED = 4e-7
-"""What the series of the error function may add, which is exact to 1.5e-7."""
 
 
 @pytest.mark.parametrize("dtype", ROUNDING)

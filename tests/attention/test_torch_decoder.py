@@ -16,17 +16,10 @@ from attnviz.attention.family_reading import llama_stack
 from attnviz.attention.torch_decoder import TorchDecoder, grown
 from attnviz.errors import UsageError
 
-from ..small_models import decoder_config
+from ..small_models import bert_fields, decoder_config
 
 BUNDLED = Path(attnviz.__file__).parent / "data" / "tiny"
-PLAIN = {
-    "vocab_size": 31,
-    "hidden_size": 24,
-    "intermediate_size": 19,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 6,
-    "max_position_embeddings": 29,
-}
+PLAIN = {"vocab_size": 31, **bert_fields(24, 19, 29, heads=6, layers=3)}
 SHAPES = {
     "plain": {},
     "tied": {"tie_word_embeddings": True},
@@ -36,6 +29,7 @@ SHAPES = {
     "narrow heads": {"head_dim": 2, "tie_word_embeddings": True},
     "biases": {"attention_bias": True, "mlp_bias": True, "num_key_value_heads": 2},
 }
+SMALL = decoder_config(51, 16, 22, (4, 2, 4), context=32, norm_eps=1e-12, initializer_range=0.4)
 
 
 def random_llama(**changes):
@@ -214,8 +208,6 @@ def test_training_lowers_the_loss_and_keeps_tied_weights_one():
     assert losses[-1] < losses[0] / 2
     assert decoder.lm_head.weight is decoder.embed_tokens.weight
 
-
-SMALL = decoder_config(51, 16, 22, (4, 2, 4), context=32, norm_eps=1e-12, initializer_range=0.4)
 
 SIZES = [
     {},

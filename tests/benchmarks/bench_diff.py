@@ -25,6 +25,7 @@ SENTENCES = [
     sentence.strip() + "." for text in natural_texts() for sentence in text.split(".")[:-1]
 ]
 SENTENCES = [sentence for sentence in SENTENCES if len(sentence.split()) > 5]
+ONE_HEAD = ("queries permuted", "head zeroed")
 
 
 def training_step(tensors, model, text, rate=3e-4):
@@ -97,7 +98,6 @@ PLANTS = {
     "4-bit noise in a layer": lambda t, at: planted.four_bits(t, at % planted.LAYERS, at),
     "one training step": lambda t, at: training_step(t, Bundled(), SENTENCES[at]),
 }
-ONE_HEAD = ("queries permuted", "head zeroed")
 
 
 def test_planted_changes():

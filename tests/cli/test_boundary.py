@@ -20,6 +20,7 @@ TEXTS = {
     "MANY": ",".join(map(str, range(1, 40))),
 }
 TEXTS["ASKED"] = f"{TEXTS['CLEAN']} {TEXTS['CORRUPT']} --answer Harris --foil Carr"
+SENTENCE = "The cat sat on the mat."
 
 
 def refusals(beside=__file__):
@@ -44,6 +45,8 @@ def folder(tmp_path, checkpoint):
     def fill(line):
         (tmp_path / "texts.txt").write_text("The cat sat on the mat.\nA dog ran.\n")
         (tmp_path / "latin.txt").write_bytes("Das Mädchen".encode("latin-1"))
+        (tmp_path / "empty.txt").write_text("\n")
+        (tmp_path / "chat.json").write_text('[{"role": "user", "content": "A cat."}]')
         (tmp_path / "wrong.toml").write_text("[optimizer]\nlearning_rate = 1")
         (tmp_path / "broken.toml").write_text("[config")
         (tmp_path / "bad.tsv").write_text("text\tpairs\nOne two\n")
@@ -54,7 +57,7 @@ def folder(tmp_path, checkpoint):
         (tmp_path / "loop.json").symlink_to("loop.json")
         (tmp_path / "full").mkdir()
         (tmp_path / "full" / "file").write_text("mine")
-        for kind in re.findall(r"--model \./(gpt2|t5)", line):
+        for kind in re.findall(r"--model \./(gpt2|llama|t5)", line):
             (tmp_path / kind).symlink_to(checkpoint(kind))
         return tmp_path
 
@@ -76,9 +79,6 @@ def test_one_line_answers_and_nothing_is_written(refused, folder, code, line, wo
         assert "x" * 81 not in said
         assert "…" in said
     assert contents(place) == before
-
-
-SENTENCE = "The cat sat on the mat."
 
 
 def test_what_is_not_utf8_is_refused(refused):

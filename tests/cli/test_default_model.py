@@ -9,6 +9,8 @@ import attnviz
 from attnviz.cli.default_model import default_model, keep, kept_file, kept_model
 from attnviz.errors import LoadError, UsageError
 
+from ..small_models import TINY, random_model, word_tokenizer
+
 TEXT = "The cat sat on the mat because it was tired."
 QUICK = ("rollout", TEXT)
 
@@ -16,8 +18,6 @@ QUICK = ("rollout", TEXT)
 @pytest.fixture
 def checkpoint(tmp_path):
     """A GPT-2 of two layers in ``./ckpt``."""
-    from ..small_models import TINY, random_model, word_tokenizer
-
     directory = tmp_path / "ckpt"
     random_model(TINY["gpt2"]).save_pretrained(directory)
     word_tokenizer().save_pretrained(directory)

@@ -14,6 +14,10 @@ from attnviz.models.bundled import Bundled
 
 from ..terminals import interrupted, rows
 
+SENTENCE = "The cat sat on the mat because it was tired."
+WORDS = ("The", "cat", "sat", "on", "because", "it", "was")
+LAYERS, HEADS = Bundled().info.layers, Bundled().info.heads
+
 
 @pytest.fixture(autouse=True)
 def _collecting(monkeypatch):
@@ -60,11 +64,6 @@ def test_a_command_without_torch_says_so_in_one_line():
     assert told.stderr == (
         "attnviz: this command needs torch, which is not installed: pip install torch\n"
     )
-
-
-SENTENCE = "The cat sat on the mat because it was tired."
-WORDS = ("The", "cat", "sat", "on", "because", "it", "was")
-LAYERS, HEADS = Bundled().info.layers, Bundled().info.heads
 
 
 def colours(screen):

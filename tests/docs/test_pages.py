@@ -15,6 +15,13 @@ from ..manual_pages import PAGES, README, blocks
 
 OTHERS = {"--version", "--help", "--install-completion"}
 FOREIGN = ("venv", "pip", "pytest", "torchrun", "sbatch", "benchmarks")
+TEXT = (Path(attnviz.__file__).parent / "docs" / "circuit.md").read_text(encoding="utf-8")
+NUMBER = re.compile(r"(?<![\w.])[+-]?(?:\d*\.\d+|\d{2,3}\b)%?")
+ROOT = Path(__file__).parent.parent.parent
+FOLDERS = ("attnviz", "configs", "tests", ".github", ".ci")
+PATH = re.compile(r"(?<![\w/.-])(?:attnviz|tests|\.github|\.ci)/[\w./-]*\w")
+EXAMPLES = ("entropy",)
+"""Words of the files that the worked examples of the page on the design make up."""
 
 
 @cache
@@ -51,22 +58,11 @@ def test_the_readme_is_short():
     assert len(README.read_text(encoding="utf-8").split()) <= 1200
 
 
-TEXT = (Path(attnviz.__file__).parent / "docs" / "circuit.md").read_text(encoding="utf-8")
-NUMBER = re.compile(r"(?<![\w.])[+-]?(?:\d*\.\d+|\d{2,3}\b)%?")
-
-
 def test_every_number_of_the_prose_is_printed():
     printed = {number for block in blocks(TEXT) for number in NUMBER.findall(block.body)}
     said = NUMBER.findall(re.sub(r"^```.*?^```$", "", TEXT, flags=re.DOTALL | re.MULTILINE))
     assert len(said) > 8
     assert not set(said) - printed
-
-
-ROOT = Path(__file__).parent.parent.parent
-FOLDERS = ("attnviz", "configs", "tests", ".github", ".ci")
-PATH = re.compile(r"(?<![\w/.-])(?:attnviz|tests|\.github|\.ci)/[\w./-]*\w")
-EXAMPLES = ("entropy",)
-"""Words of the files that the worked examples of the page on the design make up."""
 
 
 def written():

@@ -26,6 +26,8 @@ COLOUR, PLAIN = Theme(), Theme(colour=False)
 ASCII = Theme("viridis", colour=False, ascii=True, encoding="ascii")
 PIECES = ("<s>", "Old", " Tom", " saw", " A", "nn", ",", " and", " A", "nn", " saw", " Tom", ".")
 BOTH_SIGNS = Scale([(0.0, "-1"), (0.5, "0"), (1.0, "+1")], "nats", palette=DIVERGING)
+UNCOLOURED = Theme(colour=False)
+UNCOLOURED_ASCII = Theme(colour=False, ascii=True, encoding="ascii")
 
 
 def text_of(values, pieces=PIECES, limit=1.0, full=1.0):
@@ -146,10 +148,6 @@ def test_on_paper_a_token_has_its_ground_and_its_value():
     cells = [item for item in drawing.items if isinstance(item, Cells)]
     assert len(cells) == 11  # neither what was not measured nor zero
     assert next(item.content for item in drawing.items if isinstance(item, Tip)) == "Old (1): 1"
-
-
-UNCOLOURED = Theme(colour=False)
-UNCOLOURED_ASCII = Theme(colour=False, ascii=True, encoding="ascii")
 
 
 def texts(lines):

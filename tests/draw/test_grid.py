@@ -19,6 +19,8 @@ PLAIN = Theme(colour=False, lines=60)
 ASCII = Theme(colour=False, ascii=True, encoding="ascii", lines=60)
 COLOUR = Theme(lines=60)
 SHORT = ["prev", "sink", "self", "next", "dup", "ind", "punc", "subj"]
+UNCOLOURED = Theme(colour=False)
+COLOURED = Theme()
 
 
 def grid(layers, heads, *, numbers=False):
@@ -107,18 +109,11 @@ def test_what_does_not_matter_is_faint():
     assert plain == "L0  prev .00 ░sink .15 ▒self .30"
 
 
-UNCOLOURED = Theme(colour=False)
-COLOURED = Theme()
-
-
-def weights(count):
-    found = np.tril(np.random.default_rng(0).random((count, count)))
-    return found / found.sum(-1, keepdims=True)
-
-
 def part(count, cursor, corner=None):
     names = [f"w{place}" for place in range(count)]
-    return MapPart(weights(count), Axes(names, names, causal=True), cursor, corner or Place(0, 0))
+    weights = np.tril(np.random.default_rng(0).random((count, count)))
+    weights /= weights.sum(-1, keepdims=True)
+    return MapPart(weights, Axes(names, names, causal=True), cursor, corner or Place(0, 0))
 
 
 def text_of(line):

@@ -25,6 +25,7 @@ PLAIN = set(ARCHITECTURES) - {
     *(name for name, entry in ARCHITECTURES.items() if not entry.registered),
 }
 """Whose attention is a softmax of scaled scores and nothing else."""
+TEXT = "The cat sat on the mat because the cat was tired."
 
 
 class Gathered:
@@ -177,7 +178,6 @@ def test_the_numpy_models_in_blocks(model, cells):
             assert gathered.moved[copy, "self", layer].shape == (model.info.heads, len(text))
 
 
-TEXT = "The cat sat on the mat because the cat was tired."
 SHOWN = (
     *("gpt2", "llama", "mistral", "qwen3", "deepseek_v3", "gpt_neox"),
     *("bert", "albert", "modernbert", "bart"),

@@ -15,6 +15,7 @@ from attnviz.models.prepare import prepared
 from ..small_models import llama_fields
 
 GIGABYTE = 10**9
+TEXT = " ".join(f"w{word}" for word in np.random.default_rng(1).integers(0, 60, 150))
 
 
 def test_a_processor_has_its_own_whatever_is_free():
@@ -46,7 +47,6 @@ def test_what_a_device_has_no_numbers_for_is_computed_in_main_memory():
     assert widest(np.ones(2, np.float32)).dtype == np.float64
 
 
-TEXT = " ".join(f"w{word}" for word in np.random.default_rng(1).integers(0, 60, 150))
 ASKED = {
     "heads": {"reduce": "fused", "top": 3},
     "patterns": {"reduce": "fused"},

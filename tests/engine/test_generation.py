@@ -26,6 +26,7 @@ CACHED = (
     *("gpt2", "llama", "mistral", "gemma2", "gpt_oss", "qwen3_next", "gptj", "bloom", "falcon"),
     "t5",
 )
+SCORES = np.random.default_rng(5).normal(size=23) * 3
 
 
 def opened(name, model):
@@ -119,9 +120,6 @@ def test_a_cache_that_lies_is_not_believed(most, readers, monkeypatch):
     found = list(generate(opened("llama", model), Tokens.bare(ids[0].tolist()), Sampling(5)))
     assert [step.id for step in found] == [step.id for step in plain]
     assert [reader._cached for reader in readers] == [True, False]
-
-
-SCORES = np.random.default_rng(5).normal(size=23) * 3
 
 
 @pytest.mark.parametrize(

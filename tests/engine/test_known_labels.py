@@ -14,11 +14,13 @@ from attnviz.models.stored_tensors import StoredTensors
 
 from ..bert_by_hand import PREVIOUS, TEXTS
 from ..quick import one_in
+from ..small_models import SPECIAL, TINY, VOCABULARY, random_model
 from ..terminals import POSIX
 
 LABELS = KnownLabels(
     "patterns", {(0, 0): KnownLabel("previous", 0.75), (1, 2): KnownLabel(None, math.nan)}
 )
+COMMANDS = ("heads", "ablate", "patterns")
 
 
 @pytest.fixture
@@ -45,8 +47,6 @@ def test_what_is_kept_is_read_again(checkpoint, cache):
 
 def test_other_weights_of_the_same_shape_have_their_own(checkpoint, cache, tmp_path):
     import torch
-
-    from ..small_models import SPECIAL, TINY, VOCABULARY, random_model
 
     keep(load(str(checkpoint("gpt2"))))
     torch.manual_seed(8)
@@ -197,11 +197,8 @@ def test_patterns_keeps_what_heads_and_ablate_then_say(run, checkpoint, cache, t
             assert label["measured"] == pytest.approx(before["score"], abs=1e-4)
 
 
-ENTRIES = ("fifo", "directory", "labels")
-
-
 @POSIX
-@pytest.mark.parametrize("kind", ENTRIES)
+@pytest.mark.parametrize("kind", ["fifo", "directory", "labels"])
 def test_an_entry_that_is_no_file_is_neither_read_nor_replaced(
     run, checkpoint, cache, tmp_path, kind
 ):
@@ -232,9 +229,6 @@ def test_a_cache_that_cannot_be_written_is_no_error(run, checkpoint, cache):
     result = run("patterns", "--model", str(checkpoint("gpt2")), "--json")
     assert result.code == 0
     assert len(result.err.splitlines()) <= 1  # told where somebody looks
-
-
-COMMANDS = ("heads", "ablate", "patterns")
 
 
 @pytest.mark.parametrize("command", COMMANDS)

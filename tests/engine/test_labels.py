@@ -46,6 +46,8 @@ PLACES = {
     "llama": replace(ROUTES["llama"], ending=("model.norm", "score")),
 }
 """How a head's writing comes to the labels, by the modeling files."""
+CORRUPT = Input.of_ids([3, 5, 7, 8, 13, 17, 5])
+EVERY = range(len(GIVEN.ids))
 
 
 def classifier(name, **more):
@@ -188,9 +190,6 @@ OUTPUTS = {
     "qwen3 tokens": "model.layers.{}.self_attn.o_proj",
 }
 """The output projections of attention, whose inputs are the heads' outputs side by side."""
-
-CORRUPT = Input.of_ids([3, 5, 7, 8, 13, 17, 5])
-EVERY = range(len(GIVEN.ids))
 
 
 def labelled(model):

@@ -44,6 +44,13 @@ from .architectures import (
 from .causal_oracle import loss_of, removed, reported, runs
 
 LOOK_UP = AttentionInterface.get_interface
+LENGTH = 13
+"""Beyond every window, chunk and top-k of these models, and beyond the texts they are tried on."""
+IDS = torch.randint(4, WORDS, (1, LENGTH), generator=torch.Generator().manual_seed(3))
+TOLERANCE = 1e-4
+CRASHES = (RuntimeError, ValueError, LookupError, TypeError, AttributeError)
+QUICK = ("deepseek_v32", "jamba", "llama4_text", "xlstm", "gptj")
+"""Attention by an index, blocks without attention, chunks, a refusal, its own functions."""
 
 
 class StopError(Exception):
@@ -280,19 +287,9 @@ def test_texts_of_equal_length_do_not_confuse_self_and_cross(name, recorder):
         assert all(torch.equal(observer.seen[place], expected[place]) for place in expected)
 
 
-LENGTH = 13
-"""Beyond every window, chunk and top-k of these models, and beyond the texts they are tried on."""
-
-IDS = torch.randint(4, WORDS, (1, LENGTH), generator=torch.Generator().manual_seed(3))
 TOKENS = Tokens(
     tuple(IDS[0].tolist()), tuple(f"w{word}" for word in IDS[0].tolist()), (False,) * LENGTH
 )
-TOLERANCE = 1e-4
-
-CRASHES = (RuntimeError, ValueError, LookupError, TypeError, AttributeError)
-
-QUICK = ("deepseek_v32", "jamba", "llama4_text", "xlstm", "gptj")
-"""Attention by an index, blocks without attention, chunks, a refusal, its own functions."""
 
 SEEN = {
     *QUICK,

@@ -242,7 +242,8 @@ def test_the_slope_is_that_of_a_small_step(what):
     patching = opened(model, "gpt2", "self", method="gradient")
     sites = [site for site in patching.sites(what, [None, (3, 9)]) if site.head in (None, 1)]
     found, piece = measured(patching, [Patch((site,)) for site in sites])
-    both = [{"input_ids": torch.tensor([given.ids])} for given in _ids(patching)]
+    (pair, *_) = patching._pairs
+    both = [{"input_ids": torch.tensor([given.ids])} for given in (pair.clean, pair.corrupt)]
     before, step = run(model, "gpt2", both[0])[0][-1], 1e-5
     for at, site in enumerate(sites):
         place, (clean, corrupt) = _held_by_both(model, patching, site, both)
@@ -270,11 +271,6 @@ def _held_by_both(model, patching, site, both):
         maps = [model(**inputs, output_attentions=True).attentions for inputs in both]
     outputs = [each[site.layer][0, head] @ values for each in maps]
     return place_of("gpt2", "self", "output", site.layer, heads), outputs
-
-
-def _ids(patching):
-    pair = patching._pairs[0]
-    return pair.clean, pair.corrupt
 
 
 def test_a_masked_model_predicts_at_its_only_mask_or_where_it_is_told():

@@ -24,6 +24,7 @@ from attnviz.inspect.prune.store import difference_from_masked
 from attnviz.models.prepare import prepared
 from attnviz.records import Input
 
+from ..small_models import SPECIAL
 from .ablation_loop import PROJECTIONS
 from .architectures import ARCHITECTURES, inputs_of, small_model, state_of
 
@@ -31,6 +32,10 @@ _FOUND = (
     *("gpt2", "llama", "gpt_oss", "deepseek_v3", "qwen3_next", "bert", "distilbert", "modernbert"),
     *("t5", "bart", "gptj", "bloom", "falcon", "mpt", "xglm", "albert"),
 )
+LAYERS, HEADS, WIDTH, ANSWER, FOIL = 3, 4, 24, 5, 8
+ONE = ("bloom", "falcon, alibi")
+CLEAN, CORRUPT = (1, 5, 6, 7, 8, 4, 5, 2), (1, 5, 9, 7, 8, 10, 5, 2)
+NOTHING = {}
 
 
 def _named(name):
@@ -102,7 +107,6 @@ def test_the_difference_is_that_from_the_model_with_its_heads_off(name):
     assert found <= allowed
 
 
-LAYERS, HEADS, WIDTH, ANSWER, FOIL = 3, 4, 24, 5, 8
 FALCON = {
     "hidden_size": WIDTH,
     "num_hidden_layers": LAYERS,
@@ -110,9 +114,7 @@ FALCON = {
     "ffn_hidden_size": 37,
     "vocab_size": 13,
     "new_decoder_architecture": False,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
+    **SPECIAL,
 }
 MADE = {
     "bloom": lambda: BloomConfig(
@@ -126,14 +128,8 @@ MADE = {
     "falcon, alibi": lambda: FalconConfig(**FALCON | {"multi_query": False, "alibi": True}),
     "falcon, with biases": lambda: FalconConfig(**FALCON | {"bias": True, "parallel_attn": False}),
 }
-ONE = ("bloom", "falcon, alibi")
 CASES = [(name, "eager") for name in MADE] + [(name, "sdpa") for name in MADE if name not in ONE]
 """transformers has no fused attention for BLOOM, and with ALiBi Falcon's is another function."""
-
-CLEAN, CORRUPT = (1, 5, 6, 7, 8, 4, 5, 2), (1, 5, 9, 7, 8, 10, 5, 2)
-
-
-NOTHING = {}
 
 
 class ByHand(NamedTuple):

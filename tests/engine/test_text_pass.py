@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
 import attnviz
 from attnviz.engine import text_pass
@@ -62,8 +63,6 @@ def test_what_is_missing_is_said(checkpoint, monkeypatch):
 
 def test_a_random_checkpoint_and_its_loss(checkpoint):
     """The loss is recomputed by transformers."""
-    from transformers import AutoModelForCausalLM
-
     path = str(checkpoint("llama"))
     model = judged(load(path))
     loss, uniform = map(float, re.findall(r"[\d.]+", model.info.untrained))

@@ -19,6 +19,7 @@ NO_SIZES = (0, -1, 10**30, 1.5, math.nan, math.inf, True, "x", [], {"a": 1})
 BUILT = {"model_type": "qwen3_next", "architectures": ["Qwen3NextForCausalLM"]}
 _QUICK = 20.0
 """Seconds, on a machine with other work; each was a minute or a full memory before."""
+HUB_CODE = "kernels-community/evil"
 
 
 def changed():
@@ -131,7 +132,6 @@ def test_a_gate_that_a_t5_names_alone_counts(run, checkpoint, tmp_path):
     assert totals[1] - totals[0] == 4 * 6 * 7  # a third matrix d_model × d_ff in each layer
 
 
-HUB_CODE = "kernels-community/evil"
 CHOICES = [
     {"_attn_implementation": HUB_CODE},
     {"attn_implementation": HUB_CODE},

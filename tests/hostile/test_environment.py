@@ -11,6 +11,8 @@ import pytest
 
 SENTENCE = "The cat sat."
 FULL = Path("/dev/full")
+LONG = "x" * 20_000
+TEXTS = "".join(f"the cat sat on the mat and the cat number {n}\n" for n in range(40))
 
 
 @pytest.fixture
@@ -124,9 +126,6 @@ def test_a_full_disk_takes_neither_help_nor_numbers(program, environment, words,
     assert done.stderr == "attnviz: cannot write to standard output: No space left on device\n"
 
 
-LONG = "x" * 20_000
-
-
 def test_a_file_that_cannot_be_written_costs_neither_the_screen_nor_the_others(
     run, tmp_path, monkeypatch
 ):
@@ -173,9 +172,6 @@ def test_memory_that_runs_out_on_the_way(refused, monkeypatch):
     assert line.startswith("the device is out of memory: CUDA out of memory. Tried to allocate 9")
     assert line.endswith("ask for less, shorten the text, or take --device cpu")
     assert len(line) < 300
-
-
-TEXTS = "".join(f"the cat sat on the mat and the cat number {n}\n" for n in range(40))
 
 
 def finished(run, tmp_path, *more):

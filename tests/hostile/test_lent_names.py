@@ -11,6 +11,8 @@ from attnviz.measures.labels import KnownLabel, KnownLabels
 from attnviz.models.model import weights_fingerprint
 from attnviz.models.resolve import load
 
+from ..small_models import SPECIAL, VOCABULARY, bert_fields, random_model
+
 
 @pytest.fixture
 def copied(checkpoint, tmp_path):
@@ -27,20 +29,13 @@ def change_weights(directory, name, change):
     save_file(tensors, path, {"format": "pt"})
 
 
-def widened(directory):
-    """As wide a model that its values cannot all be looked at one by one."""
-    import torch
-
-    from ..small_models import SPECIAL, VOCABULARY, bert_fields, random_model
-
-    torch.manual_seed(3)
-    classes = ("BertForMaskedLM", "BertConfig", bert_fields(192, 192, 19, 12, 1))
-    random_model(classes, vocab_size=VOCABULARY, **SPECIAL).save_pretrained(directory)
-
-
 def test_what_is_changed_in_place_makes_another_checkpoint(copied):
     """One head or another that is switched off, one number, and other numbers of heads."""
-    widened(copied)
+    import torch
+
+    torch.manual_seed(3)  # as wide a model that its values cannot all be looked at one by one
+    classes = ("BertForMaskedLM", "BertConfig", bert_fields(192, 192, 19, 12, 1))
+    random_model(classes, vocab_size=VOCABULARY, **SPECIAL).save_pretrained(copied)
     file, config = copied / "model.safetensors", copied / "config.json"
     weights, fields = file.read_bytes(), config.read_text()
     found = {weights_fingerprint(load(str(copied)))}

@@ -16,26 +16,9 @@ from attnviz.models.third_party import running, third_party, tokenizing
 from ..terminals import POSIX
 from .conftest import ON_A_MODEL, asked
 
-SLOW = {
-    "pre_tokenizer": {
-        "type": "Split",
-        "pattern": {"Regex": "(a+)+$"},
-        "behavior": "Isolated",
-        "invert": False,
-    }
-}
-UNKNOWN = {
-    "post_processor": {
-        "type": "TemplateProcessing",
-        "single": [
-            {"SpecialToken": {"id": "<gone>", "type_id": 0}},
-            {"Sequence": {"id": "A", "type_id": 0}},
-        ],
-        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
-        "special_tokens": {},
-    }
-}
+PARTS = yaml.safe_load(Path(__file__).with_name("tokenizer_parts.yaml").read_text("utf-8"))
 TEXT = "the cat sat on " + "a" * 40 + "!"
+ASKED = yaml.safe_load(Path(__file__).with_name("generation.yaml").read_text(encoding="utf-8"))
 
 
 def replacing(pattern, content):
@@ -60,7 +43,7 @@ def tokenizer(llama):
 def test_a_panic(command, tokenizer, refused, capfd):
     """A slow expression and a token that is not there, in turn."""
     slow = ON_A_MODEL.index(command) % 2 == 0
-    fields = SLOW if slow else UNKNOWN
+    fields = PARTS["slow" if slow else "unknown"]
     says = "retry-limit-in-match over" if slow else "no entry found for key"
     said = refused(3, *asked(command, TEXT, tokenizer(fields)))
     assert said.startswith("the tokenizer of '")
@@ -134,9 +117,6 @@ def test_what_observes_a_model_may_raise_its_own():
         torch.nn.Linear(2, 2)(torch.zeros(3))
     with pytest.raises(LostTrackError), running(torch.nn.Linear(2, 2)):
         raise LostTrackError("a hook")
-
-
-ASKED = yaml.safe_load(Path(__file__).with_name("generation.yaml").read_text(encoding="utf-8"))
 
 
 @pytest.fixture

@@ -16,6 +16,12 @@ from ..first_screens import command_lines
 from ..quick import one_in
 from ..terminals import POSIX
 
+TEXT = "the cat sat on the mat"
+QUERY = "model.layers.1.self_attn.q_proj.weight"
+ADVICE = "try --dtype float32"
+COMMANDS = command_lines("not finite")
+VALUES = [(0.0, ""), (3e38, ""), (3e38, QUERY)]
+
 
 @pytest.fixture
 def indexed(llama):
@@ -137,18 +143,11 @@ def test_a_pipe_in_place_of_a_file_is_not_waited_for(stranger, run):
     assert run("params", str(directory)).code == 0
 
 
-TEXT = "the cat sat on the mat"
-QUERY = "model.layers.1.self_attn.q_proj.weight"
 PLACES = (
     *("model.embed_tokens.weight", QUERY),
     *("model.layers.0.input_layernorm.weight", "lm_head.weight"),
 )
-ADVICE = "try --dtype float32"
 
-COMMANDS = command_lines("not finite")
-
-
-VALUES = [(0.0, ""), (3e38, ""), (3e38, QUERY)]
 EVERYWHERE = [
     (command, *VALUES[(at + turn) % 3]) for at, command in enumerate(COMMANDS) for turn in range(3)
 ]

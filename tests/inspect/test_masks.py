@@ -167,17 +167,13 @@ def test_delimiters_are_several_tokens(seed, place, label):
 
 @pytest.mark.parametrize("name", WRITE)
 def test_what_is_written_looks_alike_at_all_it_sees(name):
-    shown = _written(even(name))
+    job = WritingJob.prepare(even(name), TEXT, GenerateRequest(tokens=9))
+    shown, early = job.write(lambda: False)
+    assert early is None
     assert len(shown.found) == 6
     for found in shown.found.values():
         assert found.known or found.name not in NAMED
         assert found.score == pytest.approx(found.uniform, abs=1e-6)
-
-
-def _written(model):
-    shown, early = WritingJob.prepare(model, TEXT, GenerateRequest(tokens=9)).write(lambda: False)
-    assert early is None
-    return shown
 
 
 @pytest.mark.parametrize("name", IN_NUMPY)

@@ -17,6 +17,11 @@ from attnviz.measures.sinks import uniform_weights, visible_keys
 from attnviz.records import AttentionRecord, HeadLabel, HeadScores, LayerWeights, ModelInfo, Tokens
 
 N = 7
+LONG = (0, *range(4, 14), *range(4, 14))
+"""The first token, ten others, and these once more."""
+M = len(LONG)
+PERFECT = ("previous", "first", "self", "duplicate", "induction", "spread")
+IDS = (0, *(3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2, 3, 8, 4, 6, 2, 6, 4, 3), 0)
 
 
 def looking_at(*keys, size=N):
@@ -24,12 +29,6 @@ def looking_at(*keys, size=N):
     weights = np.zeros((len(keys), size))
     weights[np.arange(len(keys)), keys] = 1
     return weights
-
-
-LONG = (0, *range(4, 14), *range(4, 14))
-"""The first token, ten others, and these once more."""
-
-M = len(LONG)
 
 
 def perfect(name):
@@ -43,9 +42,6 @@ def perfect(name):
         "induction": [*(0 for _ in early), *range(2, 12)],
     }
     return uniform_weights(M, M, True) if name == "spread" else looking_at(*keys[name], size=M)
-
-
-PERFECT = ("previous", "first", "self", "duplicate", "induction", "spread")
 
 
 @pytest.mark.parametrize("name", PERFECT)
@@ -207,7 +203,6 @@ SENTENCES = (
     "the cat sat on the mat and the dog sat on the rug and the bird sat on the branch",
     "one two three four five six seven eight nine ten one two three four five six seven eight nine",
 )
-IDS = (0, *(3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2, 3, 8, 4, 6, 2, 6, 4, 3), 0)
 
 
 def facts(ids, causal):
@@ -304,27 +299,22 @@ def test_events_scores_and_controls_are_those_of_the_definitions(name, causal):
             assert told == pytest.approx(by_loops(name, IDS, maps[head], causal))
 
 
-def exact_tail(chances, hits):
-    """The chance of at least ``hits`` independent events, by multiplying polynomials."""
-    terms = np.ones(1)
-    for chance in chances:
-        terms = np.convolve(terms, [1 - chance, chance])
-    return float(terms[hits:].sum())
-
-
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("count", [12, 20, 60])
 def test_the_tail_of_peaked_rows_is_that_of_independent_draws(causal, count):
     """A row with all weight on one key hits by chance with one over the keys that it sees."""
     ids = range(1, count + 1)
     queries = range(1, count)
-    chances = [1 / (query + 1 if causal else count) for query in queries]
+    terms = np.ones(1)  # by how many hits: what independent events give
+    for query in queries:
+        chance = 1 / (query + 1 if causal else count)
+        terms = np.convolve(terms, [1 - chance, chance])
     for hits in range(1, count):
         weights = np.zeros((1, count, count))
         weights[0, :, 0] = 1
         for query in range(count - 1, count - 1 - hits, -1):  # 0 is the key before the first query
             weights[0, query] = np.eye(count)[query - 1]
-        true = exact_tail(chances, hits + (hits < count - 1))  # the row of query 1 hits key 0
+        true = terms[hits + (hits < count - 1) :].sum()  # the row of query 1 hits key 0
         deviation = evidence(facts(ids, causal), weights)["previous"].deviations[0]
         if 1e-7 < true < 0.02:
             ratio = NormalDist().cdf(-deviation) / true

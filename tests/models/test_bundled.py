@@ -19,6 +19,9 @@ from attnviz.models.bundled import Bundled
 
 DIRECTORY = Path(attnviz.__file__).parent / "data" / "tiny"
 SENTENCE = "The cat sat on the mat because it was tired."
+TINY = Path(attnviz.models.bundled.__file__).parent.parent / "data" / "tiny"
+ROOT = Path(__file__).parents[2]
+CARD = (TINY / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -78,12 +81,6 @@ def test_it_is_trained_for_its_context(model):
     losses = np.log(np.exp(logits).sum(axis=-1)) - logits[np.arange(2 * length), ids[1:]]
     assert losses[length + 1 :].mean() < 0.1 * losses[:length].mean()
     assert model.notes_for(model.encode("cat " * 2000, model.context)) == ()
-
-
-TINY = Path(attnviz.models.bundled.__file__).parent.parent / "data" / "tiny"
-ROOT = Path(__file__).parents[2]
-
-CARD = (TINY / "README.md").read_text(encoding="utf-8")
 
 
 def test_its_recipe_and_its_curve_are_kept():

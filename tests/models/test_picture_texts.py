@@ -26,6 +26,7 @@ CHAT = (
 )
 CHATS = {"qwen2_vl", "qwen2_5_vl", "qwen3_vl", "smolvlm"}
 """The families that are tested with a chat template."""
+PARTS = ("ids", "texts", "special")
 
 
 def prompt(*sizes, seed=0):
@@ -120,9 +121,6 @@ def test_a_prompt_that_goes_on_or_is_cut(name):
     assert np.isfinite(cut).all()
     with pytest.raises(UsageError, match="give smaller or fewer images"):
         known.encode(prompt((24, 24)), 5)
-
-
-PARTS = ("ids", "texts", "special")
 
 
 @pytest.mark.parametrize("name", ["llava", "qwen2_vl", "idefics3"])

@@ -44,7 +44,6 @@ TORCH_ONLY = {
     "prune": ("prune", TEXT, "--heads", "1", "--method", "gradient"),
 }
 
-
 ASKED = [
     *(("gpt2", command) for command in COMMANDS),
     *(("bert", command) for command in ("heads", "ablate")),

@@ -16,7 +16,7 @@ from attnviz.models.model import weights_fingerprint
 from attnviz.models.prepare import handed_over
 from attnviz.records import ModelInfo
 
-from ..small_models import llama_fields
+from ..small_models import bert_fields, llama_fields
 
 PUBLISHED = yaml.safe_load(Path(__file__).with_name("published.yaml").read_text(encoding="utf-8"))
 
@@ -100,14 +100,8 @@ def test_an_encoder_decoder_without_a_decoder_layer_is_refused(checkpoint):
 
 
 def test_layers_that_share_their_weights_are_whole():
-    config = transformers.AlbertConfig(
-        vocab_size=11,
-        hidden_size=12,
-        embedding_size=6,
-        num_hidden_layers=5,
-        num_attention_heads=3,
-        intermediate_size=13,
-    )
+    fields = bert_fields(12, 13, 512, layers=5)
+    config = transformers.AlbertConfig(vocab_size=11, embedding_size=6, **fields)
     whole.require_whole(transformers.AlbertModel(config), "albert", 5)
 
 
@@ -125,14 +119,7 @@ def test_a_wrapper_that_holds_the_whole_model_is_opened(wrap, checkpoint):
 
 
 def test_a_model_of_images_is_named_as_one(tmp_path, run):
-    config = transformers.ViTConfig(
-        hidden_size=12,
-        num_hidden_layers=2,
-        num_attention_heads=3,
-        intermediate_size=13,
-        image_size=8,
-        patch_size=4,
-    )
+    config = transformers.ViTConfig(**bert_fields(12, 13, 4), image_size=8, patch_size=4)
     model = transformers.ViTModel(config)
     with pytest.raises(UnsupportedError, match="reads pixel_values, not text"):
         attnviz.capture(model, "a cat", tokenizer=object())

@@ -116,7 +116,8 @@ def test_the_outputs_are_as_they_were(line, run, redrawn, folder, recorded):
     before = set(folder.rglob("*"))
     arguments = [Template(part).safe_substitute(_TEXTS) for part in shlex.split(line)]
     result = (run if _RENEW else redrawn)(*arguments, env={"COLUMNS": "80", "LINES": "24"})
-    found = {"exit": str(result.code), "out": result.out, "err": _notices(result.err)}
+    notices = [line for line in result.err.splitlines(True) if not _PROGRESS.search(line)]
+    found = {"exit": str(result.code), "out": result.out, "err": "".join(notices)}
     for path in sorted(set(folder.rglob("*")) - before):
         if path.is_file():
             found[str(path.relative_to(folder))] = _content(path)
@@ -128,10 +129,6 @@ def test_the_outputs_are_as_they_were(line, run, redrawn, folder, recorded):
     for name, text in found.items():
         if not _alike(text, expected[name], line.split()[0]):
             pytest.fail(f"{name} of `attnviz {line}`:\n{_difference(expected[name], text)}")
-
-
-def _notices(err):
-    return "".join(line for line in err.splitlines(True) if not _PROGRESS.search(line))
 
 
 def _content(path):

@@ -20,6 +20,7 @@ PLAIN = AttentionSpec(8, 2, 2, 4, 4)  # 256 weights, 16 numbers a token
 SLIDING = PLAIN._replace(window=10)
 LINEAR = PLAIN._replace(linear=True)
 CROSS = PLAIN._replace(cross=True)
+SHARED = {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 13}
 
 
 def spec(*attentions, layers=1, **more):
@@ -170,7 +171,6 @@ def test_absurd_lengths_stay_exact():
     assert count_cost(spec(PLAIN), tokens=n).flops.attention_scores == 4 * n * n * 8
 
 
-SHARED = {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 13}
 SHARED["shared_expert_intermediate_size"] = 19
 CASES = [
     ("llama", "LlamaForCausalLM", WIDE),

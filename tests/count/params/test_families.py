@@ -18,6 +18,11 @@ from .small_configs import COMPLETED, DECODER, ODD, SLIDING
 transformers_logging.set_verbosity_error()
 
 CLASSES = [(kind, name) for kind, adapter in families().items() for name in adapter.classes]
+DECODERS = families("decoder")
+SWITCHED = {"use_sliding_window": True, "sliding_window": 11, "max_window_layers": 2}
+TOKENS = 10
+"""More than the window of four that small configs have."""
+QUICK = {"bamba", "deepseek_v3", "falcon", "gemma2", "qwen3_next"}
 
 # What the default config of the library itself lacks to build a model.
 
@@ -64,13 +69,11 @@ def test_odd_sizes(kind, architecture, fields):
     assert again == spec
 
 
-DECODERS = families("decoder")
 SLIDES = [
     kind
     for kind, adapter in DECODERS.items()
     if any(read.keywords.get("slides") for read in adapter.classes.values())
 ]
-SWITCHED = {"use_sliding_window": True, "sliding_window": 11, "max_window_layers": 2}
 
 
 @pytest.mark.parametrize(
@@ -96,10 +99,6 @@ def test_the_same_layers_slide(kind, fields):
     assert [windows[layer] for layer in range(spec.main.depth)] == slides
 
 
-TOKENS = 10
-"""More than the window of four that small configs have."""
-
-QUICK = {"bamba", "deepseek_v3", "falcon", "gemma2", "qwen3_next"}
 KEPT = {
     *("gpt_neo", "mamba2", "mixtral", "falcon_h1", "gpt2", "granitemoehybrid"),
     *("jamba", "llama", "mamba", "nemotron_h", "zamba2"),

@@ -5,6 +5,7 @@ import csv
 import pytest
 
 from ...command_line import json_of
+from ...small_models import bert_fields
 
 SHAPE = ("--d-model", "4096", "--heads", "32")
 SCREENS = {
@@ -21,8 +22,8 @@ SCREENS = {
     "narrow": (*SHAPE, "--width", "40", "--quiet"),
 }
 
-
 counted = json_of("params")
+TOTAL = {"one": 124_439_808, "several": 124_439_808, "compared": 16_384}
 
 
 @pytest.mark.parametrize("name", SCREENS)
@@ -110,22 +111,6 @@ def test_a_class_that_no_arithmetic_knows_is_built(run, tmp_path):
     assert f"total,sum,{built}" in (tmp_path / "odd.csv").read_text()
 
 
-def small(name, **more):
-    """A config of a family that the arithmetic does not know, as its class fills it in."""
-    import transformers
-
-    sizes = {
-        "vocab_size": 60,
-        "hidden_size": 32,
-        "intermediate_size": 24,
-        "num_hidden_layers": 4,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "max_position_embeddings": 64,
-    }
-    return getattr(transformers, name)(**{**sizes, **more})
-
-
 @pytest.mark.parametrize(
     ("name", "more"),
     [
@@ -134,7 +119,11 @@ def small(name, **more):
     ],
 )
 def test_weights_and_cache_suffice_to_answer(counted, run, tmp_path, name, more):
-    small(name, **more).save_pretrained(tmp_path / "odd")
+    import transformers
+
+    sizes = bert_fields(32, 24, 64, heads=4, layers=4) | {"num_key_value_heads": 2}
+    config = getattr(transformers, name)(**{"vocab_size": 60, **sizes, **more})
+    config.save_pretrained(tmp_path / "odd")
     alone = counted("./odd", "--tokens", "64")
     needed = alone["weights"]["bytes"] + alone["weights"]["buffer_bytes"]
     needed += alone["kv_cache"]["bytes"]
@@ -157,7 +146,6 @@ REQUESTS = {
     "several": ("gpt2", "t5-base"),
     "compared": ("--d-model", "64", "--heads", "8", "--compare", "kv-heads=8,3,1"),
 }
-TOTAL = {"one": 124_439_808, "several": 124_439_808, "compared": 16_384}
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from attnviz.count.params import specs
 
 SIZES = st.integers(1, 10**12)
+ATTENTION = specs.AttentionSpec(6, 2, 2, 3, 3)  # 144
 
 
 def test_latent_attention_of_deepseek_v3():
@@ -48,7 +49,6 @@ def test_the_formula_of_the_definitions(d, groups, share, dim, value, bias, outp
     assert spec.terms[0].formula == f"{d} × {heads * dim} = {d * heads * dim:,}"
 
 
-ATTENTION = specs.AttentionSpec(6, 2, 2, 3, 3)  # 144
 PLAIN = specs.LayerSpec(
     (ATTENTION,), specs.FeedForwardSpec(6, 5), (specs.Norm("attention norm", 6),)
 )  # 210

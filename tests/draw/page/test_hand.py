@@ -13,6 +13,8 @@ from attnviz.records import PAIR, Tokens
 
 from .conftest import MARY
 
+FOCUSED = "[...document.querySelectorAll('{0} button')].indexOf(document.activeElement)"
+
 
 def test_a_link_restores_the_view_and_is_written(opened, mary):
     shown = opened(mary, "#L1H0&q=10&k=3&lock&mode=sinkless&pins=L1H2")
@@ -276,9 +278,6 @@ def test_files_have_the_numbers_and_the_pictures(opened, mary, tmp_path):
     name, content = saved(shown, "svg", tmp_path)
     assert content.startswith(b"<svg")
     assert content.count(b"<title>") == 14 * 15 // 2
-
-
-FOCUSED = "[...document.querySelectorAll('{0} button')].indexOf(document.activeElement)"
 
 
 def test_a_button_keeps_the_focus_when_it_acts(opened, mary):

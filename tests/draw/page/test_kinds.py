@@ -24,6 +24,7 @@ from attnviz.token_layout import Grid, TokenLayout
 from .test_numbers import on_page, page_json, worst
 
 CAT = "The cat sat on the mat because it was tired."
+PIXELS = np.random.default_rng(0).integers(0, 256, (40, 80, 3), np.uint8)
 
 
 def test_word_pieces_are_joined_by_the_tokenizer(opened, trained_bert, tmp_path):
@@ -251,9 +252,6 @@ def test_pinned_heads_stay_next_to_a_mean_and_heads_next_to_the_text(opened, mar
     heads, words = (shown.page.locator(name).bounding_box() for name in ("#heads", "#words"))
     assert heads["x"] + heads["width"] <= words["x"]
     assert abs(heads["y"] - words["y"]) < 200
-
-
-PIXELS = np.random.default_rng(0).integers(0, 256, (40, 80, 3), np.uint8)
 
 
 def written(path, *, pictures=(PIXELS,), box=(0.0, 0.0, 1.0, 1.0)):

@@ -13,6 +13,8 @@ PLACES = """(() => { const text = $("readout").firstChild, range = document.crea
 return [...text.data].map((letter, at) => {
   range.setStart(text, at); range.setEnd(text, at + 1);
   return [letter, range.getBoundingClientRect().left]; }); })()"""
+SIDES = "cells.map((cell) => cell.firstChild.clientWidth)"
+CAT = "The cat sat on the mat because it was tired."
 
 
 @pytest.fixture(scope="module")
@@ -139,9 +141,6 @@ def test_a_shaded_word_is_readable_at_every_weight(opened, mary, scheme):
     for ground, ink in found:
         low, high = sorted([luminance(ground), 1.0 if ink == "#ffffff" else 0.0])
         assert (high + 0.05) / (low + 0.05) >= 4.5
-
-
-SIDES = "cells.map((cell) => cell.firstChild.clientWidth)"
 
 
 @pytest.fixture(scope="module")
@@ -281,9 +280,6 @@ def test_what_regions_give_to_regions_is_a_table(opened, tmp_path):
     wanted = [weights[0][np.ix_(a, b)].sum(1).mean() for a in (one, two) for b in (one, two)]
     found = shown.page.locator("#regions td").all_inner_texts()[1:]
     assert [float(cell) for cell in found] == pytest.approx(wanted, abs=0.0051)
-
-
-CAT = "The cat sat on the mat because it was tired."
 
 
 @pytest.fixture(scope="module")

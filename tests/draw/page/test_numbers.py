@@ -11,6 +11,7 @@ import pytest
 import attnviz
 from attnviz.draw.page import data
 from attnviz.inspect.heads.heads import heads_report
+from attnviz.inspect.heads.report import compare_heads
 from attnviz.measures.sinks import norm_weighted, sink_of, without_sink
 from attnviz.records import AttentionRecord, LayerWeights, ModelInfo, Tokens
 
@@ -74,8 +75,6 @@ def made(layers, heads, tokens, alpha=0.15):
 
     Its heads differ: some attend to the token before, the first token, commas or equal words too.
     """
-    from attnviz.inspect.heads.report import compare_heads
-
     rng = np.random.default_rng(0)
     words = TIMES.split()
     texts = tuple(f" {words[at % len(words)]}" for at in range(tokens))

@@ -28,6 +28,9 @@ from .test_on_numpy import directory as directory
 PROMPT = "When Nancy met John, nobody knew why Nancy met"
 COMPARED = ("gpt2", "gemma2", "falcon", "cohere", "gpt_bigcode")
 """Norms of both kinds, a softcap, a logit factor, parallel blocks, one that fixes its batch."""
+RANKS = [3438, 3882, 1, 1, 1, 1, 1]
+KL = [20.4827, 14.0682, 0.0146, 0.0072, 0.0053, 0.0035, 0.0]
+PROBABILITIES = [0.0, 1e-6, 0.949836, 0.969254, 0.968348, 0.962239, 0.965738]
 
 
 def asked(position=None, answer=None):
@@ -53,9 +56,6 @@ def read_lens(model, given, question):
     return backend.open_attributor(given).lens(given, question)
 
 
-RANKS = [3438, 3882, 1, 1, 1, 1, 1]
-KL = [20.4827, 14.0682, 0.0146, 0.0072, 0.0053, 0.0035, 0.0]
-PROBABILITIES = [0.0, 1e-6, 0.949836, 0.969254, 0.968348, 0.962239, 0.965738]
 RAISED = {
     (1, 2): [(" John", 4.2206), (" James", 3.3984), (" Cy", 2.7376), (" Jimmy", 2.5524)],
     (1, 0): [(" John", 3.428), ("gether", 2.1588), ("ards", 2.0066), (" brother", 1.978)],

@@ -26,6 +26,9 @@ ROUNDING = 2e-6
 
 PREDICTING = [name for name in ARCHITECTURES if name != "fsmt"]
 """transformers tells of no language-model head of fsmt."""
+ATTENTIONS = {"self": "attentions", "decoder": "decoder_attentions"}
+_LLAMA = ("model.layers.{}.mlp.down_proj", "act_fn", "gate_proj", "up_proj")
+_PLAIN = ("mlp.dense_4h_to_h", None, "mlp.dense_h_to_4h", None)
 
 
 def asked(name):
@@ -125,9 +128,6 @@ def test_each_part_is_what_the_models_own_modules_make_of_it(name):
         assert found.rows[kind, layer, head] == pytest.approx(
             found.maps[kind, layer, head][place], abs=ROUNDING
         )
-
-
-ATTENTIONS = {"self": "attentions", "decoder": "decoder_attentions"}
 
 
 def test_a_softcap_is_named_and_undone():
@@ -230,8 +230,6 @@ def test_a_model_without_predictions_is_refused():
         backend_of(headless).open_attributor(given)
 
 
-_LLAMA = ("model.layers.{}.mlp.down_proj", "act_fn", "gate_proj", "up_proj")
-_PLAIN = ("mlp.dense_4h_to_h", None, "mlp.dense_h_to_4h", None)
 BLOCKS = {
     **dict.fromkeys(("llama", "cohere", "gemma2", "olmo2", "mistral", "qwen2", "qwen3"), _LLAMA),
     "gpt2": ("transformer.h.{}.mlp.c_proj", None, "mlp.c_fc", None),

@@ -27,6 +27,9 @@ from ..stacks import HEADED, both, once_quick
 OTHER = [*IDS[5:], *IDS[:5]]
 LONGER = [*OTHER, 8, 9]
 FEW = ("gpt2", "llama, biases", "neox", "gpt-neo", "qwen3", "bert")
+TEXTS = ["The cat sat on the mat.", "The dog ran to the old house.", "Once there was a small fox."]
+LONG = " ".join(3 * TEXTS)
+OTHER_TEXT = LONG.replace("cat", "dog")
 
 
 def ours(numpy, torch_, oracle, largest=None):
@@ -99,13 +102,6 @@ def outputs(model, ids):
     }
 
 
-def values_of(model, mode):
-    if mode == "resample":
-        return outputs(model, OTHER)
-    texts = [outputs(model, ids) for ids in (IDS, LONGER)]
-    return {head: torch.cat([text[head] for text in texts]).mean(0) for head in model.heads}
-
-
 @pytest.mark.parametrize(
     ("name", "mode", "references", "options"),
     [
@@ -117,7 +113,10 @@ def values_of(model, mode):
 )
 def test_replacements_equal_the_loop(name, mode, references, options, tmp_path):
     model = both(name, tmp_path)
-    values, heads = values_of(model, mode), model.heads
+    values, heads = outputs(model, OTHER), model.heads
+    if mode == "mean":
+        texts = [outputs(model, ids) for ids in references]
+        values = {head: torch.cat([text[head] for text in texts]).mean(0) for head in heads}
     variants = [Variant((heads[0],)), Variant((heads[-1],)), Variant((heads[1], heads[-2]))]
     expected = [looped(model, variant, value=values) for variant in variants]
     found = model.scans([IDS], references, pair=(5, 7), **options)
@@ -276,19 +275,12 @@ def test_removals_in_any_order_are_those_measured_alone():
     np.testing.assert_allclose(losses(variants), alone, rtol=1e-9, atol=1e-12)
 
 
-TEXTS = ["The cat sat on the mat.", "The dog ran to the old house.", "Once there was a small fox."]
-LONG = " ".join(3 * TEXTS)
-OTHER_TEXT = LONG.replace("cat", "dog")
 QUESTIONS = {
     "ablate": lambda: attnviz.ablate("tiny", TEXTS),
     "ablate one text": lambda: attnviz.ablate("tiny", LONG, mode="mean"),
     "patch": lambda: attnviz.patch("tiny", LONG, OTHER_TEXT, what="value", answer=" a", foil=" on"),
     "prune": lambda: attnviz.prune("tiny", TEXTS, fraction=0.2, draws=2),
 }
-
-
-def without_seconds(found):
-    return {name: value for name, value in found.items() if name != "seconds"}
 
 
 @pytest.mark.parametrize(
@@ -309,7 +301,7 @@ def test_three_threads_give_what_one_gives(name, monkeypatch):
     for number in ("1", "3"):
         monkeypatch.setenv("OMP_NUM_THREADS", number)
         begun.clear()
-        found.append(without_seconds(QUESTIONS[name]().to_dict()))
+        found.append(QUESTIONS[name]().to_dict() | {"seconds": 0})
         threads.append(len(set(begun)))
     assert threads[0] == 1
     assert threads[1] > 1

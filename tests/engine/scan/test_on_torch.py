@@ -23,6 +23,7 @@ from ..stacks import HEADED, both, once_quick
 
 EDGES = ((6, 2), (7, 2), (7, 3))
 SOME = ((0, 1), (2, 0), (2, 1))
+STACKS = [name for name in PROJECTIONS if ARCHITECTURES[name].stack != "encoder"]
 
 
 def hiding(heads, edges=EDGES):
@@ -132,9 +133,6 @@ def test_a_query_that_sees_nothing_else_reads_nothing():
     scan = torch_scan(small_model("gpt2"), [IDS])
     hidden, gone = measured(scan, [hiding(((0, 0),), [(0, 0)]), Variant(((0, 0),))])["output_mse"]
     assert 0 < hidden < gone
-
-
-STACKS = [name for name in PROJECTIONS if ARCHITECTURES[name].stack != "encoder"]
 
 
 def variants_of(layers, heads):

@@ -17,7 +17,6 @@ from .test_on_numpy import FEW, inputs_of, ours
 
 CORRUPT = [*IDS[:3], 8, *IDS[4:9], 60, *IDS[10:]]
 SORTS = ("output", "query", "key", "value", "pattern", "mlp", "residual")
-PAST = ("query", "key", "value")
 
 
 def prompts(model):
@@ -26,15 +25,12 @@ def prompts(model):
     return [*IDS[:6], MASK, *IDS[7:]], [*CORRUPT[:6], MASK, *CORRUPT[7:]]
 
 
-def sorts_of(model):
-    fused = model.model.config.model_type == "phi3"
-    return tuple(what for what in SORTS if not (fused and what in PAST))
-
-
 def patches_of(model, patching):
     """Some of every sort, at all tokens and at some, alone and together."""
-    found = []
-    for what in sorts_of(model):
+    fused, found = model.model.config.model_type == "phi3", []
+    for what in SORTS:
+        if fused and what in ("query", "key", "value"):
+            continue
         sites = patching.sites(what, [None, (4, 9)])
         found.append(Patch((sites[-(len(found) % 2)],)))  # the first and the last in turn
     found.append(Patch((found[0].sites[0], found[-1].sites[0])))
@@ -55,11 +51,6 @@ def held_by(model, ids, sites):
     return {key: (place, kept[place]) for key, place in places.items()}
 
 
-def maps(model, ids):
-    with torch.inference_mode():
-        return model.wide(**inputs_of(ids), output_attentions=True).attentions
-
-
 def looped(model, base, source, clean, patches, position, places=None):
     """The metrics of each patch, one at a time. places: of each base token that of the source."""
     shape = model.numpy.stack.shape
@@ -69,7 +60,8 @@ def looped(model, base, source, clean, patches, position, places=None):
     crossed = {}
     patterns = {site.layer for site in sites if site.what == "pattern"}
     if patterns:
-        seen = maps(model, source)
+        with torch.inference_mode():
+            seen = model.wide(**inputs_of(source), output_attentions=True).attentions
         values = held_by(model, base, {Site("value", layer, 0) for layer in patterns})
         for layer in patterns:
             value = values["value", layer][1].repeat_interleave(shape.heads // shape.kv_heads, 1)
@@ -107,10 +99,6 @@ def compared(found, patches, expected):
         np.testing.assert_allclose(other[name], oracle, rtol=1e-4, atol=1e-4, err_msg=name)
 
 
-def has_values(model):
-    return model.model.config.model_type != "phi3"
-
-
 @pytest.mark.parametrize("name", once_quick(HEADED, every=2))
 def test_sites_of_every_sort_equal_the_loop(name, tmp_path):
     """Every family, and the directions in turn; the other half of the classes hide edges."""
@@ -120,7 +108,7 @@ def test_sites_of_every_sort_equal_the_loop(name, tmp_path):
     base, source = (corrupt, clean) if direction == "denoise" else (clean, corrupt)
     found = model.patchings(clean, corrupt, direction=direction)
     patches = patches_of(model, found[0])
-    if not has_values(model):
+    if model.model.config.model_type == "phi3":  # whose values are not apart
         patches = [
             patch for patch in patches if all(site.what != "pattern" for site in patch.sites)
         ]

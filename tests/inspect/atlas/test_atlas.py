@@ -22,6 +22,9 @@ from attnviz.records import Input
 from ...masked_models import masked_model, opened
 from .conftest import TEXTS, TOP
 
+WORDS = ["<pad>", "<s>", "</s>", "<unk>", ",", "the", "cat", "dog", "sat", "on", "mat", "and"]
+SENTENCES = ("Then Mary saw Tom. Then Mary saw", "It was unbelievable, they said; she believed it.")
+
 
 def measured(model, shard):
     return atlas(model, open_corpus(TEXTS), AtlasRequest(top=TOP), shard)
@@ -166,10 +169,6 @@ def test_the_best_of_rows_are_those_of_a_loop():
             assert len(found) == count
 
 
-WORDS = ["<pad>", "<s>", "</s>", "<unk>", ",", "the", "cat", "dog", "sat", "on", "mat", "and"]
-SENTENCES = ("Then Mary saw Tom. Then Mary saw", "It was unbelievable, they said; she believed it.")
-
-
 @pytest.fixture(scope="module")
 def found(tiny):
     return scan(open_probing(tiny), [Input(tiny.encode(text)) for text in SENTENCES])
@@ -183,10 +182,6 @@ def words_by_hand(tokens):
         found.append(found[-1] + (not inside) if found else 0)
         before = text
     return found
-
-
-def group_by_hand(distance):
-    return distance - 1 if distance <= 4 else 4 + math.ceil(math.log2(distance)) - 3
 
 
 def check(model, one, words, sink):
@@ -211,7 +206,8 @@ def check(model, one, words, sink):
         sums = np.zeros((3, one.links.shape[1]))
         for query, key in links:
             part = 1, weights[query, key], evenly[query]
-            sums[:, group_by_hand(abs(query - key))] += part
+            away = abs(query - key)
+            sums[:, away - 1 if away <= 4 else 1 + math.ceil(math.log2(away))] += part
         mine = one.links[at], one.weight[at], one.even[at]
         np.testing.assert_allclose(mine, sums, atol=1e-5)
 

@@ -37,11 +37,10 @@ from . import planted
 
 TINY = Path(attnviz.__file__).parent / "data" / "tiny"
 RNG = np.random.default_rng(5)
+TEXT = " ".join(f"w{number * number % 37}" for number in range(60))
 
 
 def test_bfloat16_is_rounded_as_torch_does():
-    import torch
-
     numbers = np.concatenate([RNG.normal(size=999), [0, 1.00390625, -1.01171875, 3e38]])
     numbers = numbers.astype(np.float32)
     expected = torch.from_numpy(numbers).bfloat16().float().numpy()
@@ -167,9 +166,6 @@ def test_another_vocabulary_is_compared_over_the_tokens_that_both_have():
     assert (found.outside, back.outside) == pytest.approx((outside, outside))
     assert found.same_top == (a.argmax(-1) == shared.argmax(-1)).mean()
     assert alike.outside is None
-
-
-TEXT = " ".join(f"w{number * number % 37}" for number in range(60))
 
 
 def made_model(name, changed=False):

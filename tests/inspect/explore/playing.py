@@ -20,7 +20,6 @@ from attnviz.models.bundled import Bundled
 
 SENTENCE = "The cat sat on the mat because it was tired."
 
-
 SESSION = LiveSession(Bundled())
 SESSION.frame = cache(SESSION.frame)  # made once: no test changes a frame
 COLOUR = Theme()

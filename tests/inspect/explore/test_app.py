@@ -13,6 +13,7 @@ from rich.cells import cell_len
 from textual import events
 
 from attnviz.draw.labels import visible
+from attnviz.engine.generation import Sampling
 from attnviz.errors import LoadError
 from attnviz.inspect.explore import desk
 from attnviz.inspect.explore.dialogs import KEYS, Field
@@ -20,22 +21,16 @@ from attnviz.inspect.explore.grid import at_finding
 from attnviz.inspect.explore.panes import Size
 from attnviz.inspect.explore.saving import ENDINGS, save_view
 from attnviz.inspect.explore.screen import finding_lines
-from attnviz.inspect.explore.session import LiveSession
+from attnviz.inspect.explore.session import LiveSession, open_saved
 from attnviz.models.bundled import Bundled
 
 from . import playing
 
-PLOTTED = (".png", ".pdf")
 LAST = 12  # the place of the full stop
 
 
 def view(*keys, **settings):
     return playing.play(playing.explorer(**settings), *keys).view
-
-
-def noted(app):
-    """What was said last, wherever it had room."""
-    return app.keys_pane.note or app.query_one("#words").note
 
 
 @pytest.mark.parametrize(
@@ -229,8 +224,6 @@ def test_another_text_is_typed_and_the_maps_follow():
 
 
 def test_the_model_writes_on_and_the_map_grows():
-    from attnviz.engine.generation import Sampling
-
     played = playing.play(playing.explorer(), "g", size=(120, 40))
     written = played.view.written
     steps = list(playing.SESSION.generation(playing.SENTENCE, Sampling(tokens=8)))
@@ -282,11 +275,11 @@ def test_space_pauses_and_goes_on():
 
 
 def test_what_is_seen_is_saved(tmp_path):
-    paths = [tmp_path / f"seen{ending}" for ending in ENDINGS if ending not in PLOTTED]
+    paths = [tmp_path / f"seen{ending}" for ending in ENDINGS if ending not in (".png", ".pdf")]
     said = []
 
     async def note(pilot):
-        said.append(noted(pilot.app))
+        said.append(pilot.app.keys_pane.note or pilot.app.query_one("#words").note)
 
     acts = [act for path in paths for act in ("s", playing.line(str(path)), "enter", note)]
     played = playing.play(playing.explorer(), "x", *acts)
@@ -465,8 +458,6 @@ def test_a_smaller_terminal_and_back():
 
 @pytest.mark.parametrize("key", ["x", "e", "i", "v"])
 def test_what_was_saved_has_no_model(run, tmp_path, key):
-    from attnviz.inspect.explore.session import open_saved
-
     path = tmp_path / "heads.npz"
     assert run("heads", playing.SENTENCE, "--save", str(path)).code == 0
     session = open_saved(path)

@@ -32,6 +32,11 @@ STORY = (
     "thousands of men were rushing into the Northland."
 )
 KOREAN = "나는 오늘 학교에 갔다 . 😀 나는 오늘"
+SMALL, MIDDLE, LARGE = (80, 24), (120, 40), (200, 60)
+SIZES = {"80": SMALL, "120": MIDDLE, "200": LARGE}
+LOOKS = {"colour": COLOUR, "glyphs": GLYPHS, "ascii": ASCII}
+THIRTEEN = "one two three four five six seven eight nine ten eleven twelve thirteen"
+"""As many tokens of another model as the sentence has of the bundled one."""
 
 
 def own(text, **settings):
@@ -82,10 +87,6 @@ def two(look):
     return explorer(look=look, second=SideSource(SESSION, SENTENCE.replace("cat", "dog")))
 
 
-SMALL, MIDDLE, LARGE = (80, 24), (120, 40), (200, 60)
-SIZES = {"80": SMALL, "120": MIDDLE, "200": LARGE}
-LOOKS = {"colour": COLOUR, "glyphs": GLYPHS, "ascii": ASCII}
-
 CASES = {
     "sentence": (sentence, ("left", "left", "left"), "80c 120c 200c 120g 80a"),
     "grid": (sentence, ("tab", "up"), "80g"),
@@ -129,10 +130,6 @@ def test_screen(name, form, golden):
     assert len(played.lines) == size[1]
     assert max(map(cell_len, played.lines)) <= size[0]
     golden(f"{name}-{form}", f"{played.screen}\n\n{played.digest}\n")
-
-
-THIRTEEN = "one two three four five six seven eight nine ten eleven twelve thirteen"
-"""As many tokens of another model as the sentence has of the bundled one."""
 
 
 def own_source(text, **settings):

@@ -15,6 +15,7 @@ from attnviz.models.bundled import Bundled
 from attnviz.models.resolve import LoadOptions
 
 TEXT = "When Mary and John went out, John gave Mary a book."
+REMOVED = frozenset({(0, 1), (1, 0)})
 
 
 def nothing(share):
@@ -36,7 +37,6 @@ def test_maps_that_are_too_large_are_refused_before_a_run(tiny, monkeypatch):
             run(f"{TEXT} John")
 
 
-REMOVED = frozenset({(0, 1), (1, 0)})
 CASES = {
     "gpt2 in NumPy": ("gpt2", {}, None),
     "gpt2 on torch": ("gpt2", {"backend": "torch"}, None),

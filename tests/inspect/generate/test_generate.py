@@ -10,8 +10,10 @@ import pytest
 
 import attnviz
 from attnviz.draw.theme import Theme
+from attnviz.engine import generation
 from attnviz.engine.generation import Sampling, Step, generate
 from attnviz.errors import LoadError
+from attnviz.inspect.generate import generate as job
 from attnviz.inspect.generate.live import unfinished
 from attnviz.inspect.generate.report import GenerateReport, activities
 from attnviz.inspect.generate.run import WrittenRun, read_run
@@ -25,6 +27,7 @@ from ...terminals import finished, interrupted, on_screen, rows
 
 PROMPT = "When Nancy met John, nobody knew why Nancy met"
 ASCII = Theme(colour=False, ascii=True, encoding="ascii")
+ASKED = "The cat sat on the mat because"
 
 
 def made(texts, steps, heads=(2, 3), layers=2, seed=0):
@@ -204,9 +207,6 @@ def test_a_pipe_gets_colours_and_no_cursor(run, options):
 
 
 def test_what_was_written_is_kept_when_a_step_fails(run, tmp_path, monkeypatch):
-    from attnviz.engine import generation
-    from attnviz.inspect.generate import generate as job
-
     whole = generation.generate
 
     def failing(*given, **more):
@@ -222,9 +222,6 @@ def test_what_was_written_is_kept_when_a_step_fails(run, tmp_path, monkeypatch):
     assert "the disk is gone" in result.err
     assert json.loads(saved.read_text().splitlines()[0])["ending"] == "failed"
     assert len(saved.read_text().splitlines()) == 2 + 3
-
-
-ASKED = "The cat sat on the mat because"
 
 
 def test_the_text_grows_and_the_screen_is_what_stays(start):

@@ -16,6 +16,7 @@ HOSTILE = (
     *('say "hi", it\'s', "line\nbreak\r\n\ttab", "nul\x00", "<", "&amp;", "$x^2$", "=1+1"),
     *("]]>-->", "\x9bC1\u2028\ufffe"),
 )
+document = json_of("heads", runner="redrawn")
 
 
 def draw(reports, view=None, theme=None, width=80, height=45, **shown):
@@ -28,9 +29,6 @@ def draw(reports, view=None, theme=None, width=80, height=45, **shown):
     document = dataclasses.replace(reports, view=view or HeadsView()).document(**shown)
     means = dataclasses.replace(theme or Theme(colour=False), lines=height)
     return terminal_block(document, means, width)
-
-
-document = json_of("heads", runner="redrawn")
 
 
 @pytest.fixture(scope="session")

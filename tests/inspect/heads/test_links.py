@@ -25,6 +25,12 @@ from attnviz.records import ModelInfo, Tokens
 
 from ...small_models import ShowsWeights
 
+SENTENCE = "The cat sat on the mat because it was tired."
+NAMED = SimpleNamespace(name="L{}H{}".format)
+"""In place of a run: gives heads their names."""
+TEXT = "the old cat sat on a mat near it"
+PAIR = ("--pair", "it", "cat")
+
 
 def test_links_are_the_largest_weights_between_words(reports):
     """Sorted by hand: no special token, no token to itself, a pair once, a head at most twice."""
@@ -208,9 +214,6 @@ def test_without_the_sink_pairs_leave_its_keys_out(reports):
     assert ("sink left out", False) in pairs_table(report, 2).title
 
 
-SENTENCE = "The cat sat on the mat because it was tired."
-
-
 def test_without_the_sink_the_weights_are_rescaled(document):
     found = document(SENTENCE, "--no-sink")
     assert found["sink"]["left_out"] is True
@@ -219,12 +222,6 @@ def test_without_the_sink_the_weights_are_rescaled(document):
             kept = [weight for weight in row if weight is not None]
             assert row[0] is None
             assert not kept or sum(kept) == pytest.approx(1, abs=1e-5)
-
-
-NAMED = SimpleNamespace(name="L{}H{}".format)
-"""In place of a run: gives heads their names."""
-
-TEXT = "the old cat sat on a mat near it"
 
 
 class Known(ShowsWeights):
@@ -373,9 +370,6 @@ def test_weights_that_are_no_numbers_beat_nothing_and_stand_last():
     assert not lost.beats_chance
     assert found.reached(lost) == "? of 3"
     assert len(pair_table(NAMED, found).rows) == 1
-
-
-PAIR = ("--pair", "it", "cat")
 
 
 def test_the_screen(run):

@@ -14,8 +14,6 @@ from attnviz.inspect.heads.heads import heads_report
 from attnviz.inspect.heads.report import HeadsReport, compare_heads
 from attnviz.models.own import OwnAttention
 
-CROSS = {"texts": ("der", "Hund"), "keys": ("the", "old", "dog"), "kind": "cross"}
-
 
 def rows_of(*reports):
     stream = io.BytesIO()
@@ -40,7 +38,7 @@ def test_every_visible_weight_is_a_row(reports):
 
 
 def test_cross_attention_is_whole(reports):
-    report = reports(**CROSS, dtype=np.float64)
+    report = reports(("der", "Hund"), keys=("the", "old", "dog"), kind="cross", dtype=np.float64)
     rows = rows_of(report)
     assert len(rows) == 6 * 2 * 3
     assert [row["key_token"] for row in rows[:3]] == ["the", "old", "dog"]

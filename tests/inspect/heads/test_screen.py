@@ -25,6 +25,13 @@ from attnviz.models.own import OwnAttention
 
 SVG = "{http://www.w3.org/2000/svg}"
 ASCII = Theme(colour=False, ascii=True, encoding="ascii")
+MARY = "When Mary and John went to the shop, John gave a drink to Mary. Then Mary and"
+SENTENCE = "The cat sat on the mat because it was tired."
+KEYS, QUERIES = "the cat sat on the mat", "vier Wörter der mat"
+PLAIN = Theme(colour=False)
+EXPLAINED = ("values_80", "compare_mask_80", "compare_score_60_ascii")
+SHOWN = {"explain": {"explain": True, "hints": True}}
+TEXTS = {"text": "한국어 🎉 \x1b[2J", "target": "[red]"}
 
 
 def document(*reports, **view):
@@ -94,9 +101,6 @@ def test_links_of_the_table_lead_to_heads_of_the_page(reports):
     assert links == {report.name(layer, head) for layer, head, _ in report.record}
 
 
-MARY = "When Mary and John went to the shop, John gave a drink to Mary. Then Mary and"
-
-
 @pytest.mark.parametrize("text", [MARY, "The cat sat on the mat because it was tired."])
 def test_a_chip_has_a_label_only_on_a_link_that_shows_it(text):
     page = attnviz.heads("tiny", text).document().page
@@ -118,18 +122,13 @@ def test_a_chip_has_a_label_only_on_a_link_that_shows_it(text):
         assert place[label], look.says
 
 
-SENTENCE = "The cat sat on the mat because it was tired."
-KEYS, QUERIES = "the cat sat on the mat", "vier Wörter der mat"
-PLAIN = Theme(colour=False)
-ONE_HEAD = {1: {0}}
-
 BUNDLED = {
     "all_80": (HeadsView(), PLAIN, 80, None),
     "all_200": (HeadsView(), PLAIN, 200, None),
     "all_80_ascii": (HeadsView(), ASCII, 80, None),
     "top_80": (HeadsView(top=3), PLAIN, 80, None),
     "token_80": (HeadsView(), PLAIN, 80, None),
-    "values_80": (HeadsView(values=True), PLAIN, 80, ONE_HEAD),
+    "values_80": (HeadsView(values=True), PLAIN, 80, {1: {0}}),
 }
 COMPARED = {
     "compare_mask_80": (HeadsView(values=True), PLAIN, 80, [{}, {"causal": True}]),
@@ -148,7 +147,6 @@ COMPARED = {
     ),
 }
 GOLDEN = [*BUNDLED, *COMPARED]
-EXPLAINED = ("values_80", "compare_mask_80", "compare_score_60_ascii")
 
 
 def own(text=KEYS, target=None, **options):
@@ -205,7 +203,6 @@ def test_the_last_bits_of_a_weight_change_nothing(name, factor, drawn):
     assert drawn(name, factor) == drawn(name)
 
 
-WIDTHS = (20, 80, 200)
 THEMES = {
     "colour": Theme(),
     "plain": Theme(colour=False),
@@ -219,8 +216,6 @@ VIEWS = {
     "token": HeadsView(words=[(Word(range(1)), Word(range(1)))]),
     "explain": HeadsView(),
 }
-SHOWN = {"explain": {"explain": True, "hints": True}}
-TEXTS = {"text": "한국어 🎉 \x1b[2J", "target": "[red]"}
 
 
 def nan_maps():
@@ -262,7 +257,7 @@ def test_every_screen_fits_and_can_be_written(reports, screen, kind, theme):
     """
     report, means = compare_heads([reports(**REPORTS[kind], **TEXTS)]), THEMES[theme]
     for at, (name, view) in enumerate(VIEWS.items()):
-        for width in (80, WIDTHS[at % 2 * 2]):
+        for width in (80, (20, 200)[at % 2]):
             block = screen(report, view, means, width, 45, **SHOWN.get(name, {}))
             plain = block.plain
             assert block.width <= width, (name, width)

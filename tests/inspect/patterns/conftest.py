@@ -13,6 +13,8 @@ from ...small_models import ShowsWeights
 
 NAMES = ("previous", "first", "self", "duplicate", "induction", "delimiter", "rare", "subject")
 THRESHOLD = 0.25
+WORDS = 128
+"""Vocabulary and context of the models below; token 0 begins every text."""
 
 
 def make_head(place, names, rng, control, missing):
@@ -78,10 +80,6 @@ def make_patterns(*, layers=3, heads=5, names=NAMES, control=False, missing=(), 
 @pytest.fixture(scope="session")
 def pattern_reports():
     return make_patterns
-
-
-WORDS = 128
-"""Vocabulary and context of the models below; token 0 begins every text."""
 
 
 class WordModel(ShowsWeights):

@@ -12,7 +12,6 @@ from ...command_line import json_of
 
 PROBES = "text\tpairs\nThe dog saw the cat.\tsubject:1>2 mine:4>2\nA bird sang.\tsubject:1>2\n"
 
-
 document = json_of("patterns", runner="redrawn")
 
 

@@ -13,6 +13,9 @@ from attnviz.inspect.patterns.screen import score, short
 from attnviz.inspect.rollout.report import RolloutReport
 from attnviz.records import ModelInfo, Tokens
 
+INFO = ModelInfo("made", None, "None", "float32", 1, 3, 3, 2)
+TOKENS = Tokens((1, 2), ("a", "b"), (False, False))
+
 
 @pytest.mark.parametrize(
     ("write", "value", "text"),
@@ -48,10 +51,6 @@ def test_csv(pattern_reports):
         assert float(row["random.self"]) == entry.control["self"]
         assert float(row["entropy"]) == entry.statistics["entropy"]
         assert row["margin"] == ("" if entry.margin is None else repr(entry.margin))
-
-
-INFO = ModelInfo("made", None, "None", "float32", 1, 3, 3, 2)
-TOKENS = Tokens((1, 2), ("a", "b"), (False, False))
 
 
 def head(number, label, score):

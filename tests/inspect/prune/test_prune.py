@@ -5,7 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 
+import attnviz
 from attnviz.engine.effects import Scores, Variant
 from attnviz.errors import UsageError
 from attnviz.inspect.prune.prune import (
@@ -15,6 +17,7 @@ from attnviz.inspect.prune.prune import (
     goal_of,
     random_losses,
     removal_order,
+    split_texts,
 )
 from attnviz.inspect.prune.request import PruneRequest
 from attnviz.models.bundled import Bundled
@@ -23,6 +26,12 @@ from attnviz.records import ModelInfo
 _TEXT = "The cat sat on the mat because it was tired, and the cat sat on the mat."
 _INFO = Bundled().info
 _HEADS = _INFO.layers * _INFO.heads
+# 2 layers × 3 heads. Each head costs this when it goes; L0H0 and L1H2 stand in for each other:
+# while one is there the other is worth nothing.
+_PRICE = {(0, 0): 0.0, (0, 1): 0.3, (0, 2): 0.5, (1, 0): 0.2, (1, 1): 0.4, (1, 2): 0.0}
+_PAIR = {(0, 0), (1, 2)}
+_CLEAN = 2.0
+_MADE = ModelInfo("m", None, "M", "float32", layers=4, heads=4, kv_heads=4, head_dim=2)
 
 
 def _document(run, *arguments):
@@ -31,8 +40,6 @@ def _document(run, *arguments):
 
 def _masked_loss(directory, ids, removed):
     """Cross-entropy of a Llama directory with heads emptied before ``o_proj``: the oracle."""
-    from transformers import LlamaForCausalLM
-
     model = LlamaForCausalLM.from_pretrained(directory, dtype=torch.float32).eval()
     width = model.config.head_dim
     for entry in removed:
@@ -55,8 +62,6 @@ def _halves():
 
 
 def _tiny():
-    import attnviz
-
     return Path(attnviz.__file__).parent / "data" / "tiny"
 
 
@@ -92,8 +97,6 @@ def test_a_third_of_the_bundled_model(run):
 
 
 def test_a_cut_model_is_smaller_and_the_same(run, tmp_path):
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
     arguments = (_TEXT, "--fraction", "0.5", "--uniform", "--draws", "1")
     document = _document(run, *arguments, "--out", "small")
     assert (document["pruned"]["form"], document["pruned"]["heads"]) == ("cut", _INFO.heads // 2)
@@ -156,9 +159,6 @@ def test_a_limit_that_no_removal_meets_writes_nothing(redrawn, refused, tmp_path
 
 
 def test_a_copy_of_a_ranking_text_is_never_held_out():
-    from attnviz.errors import UsageError
-    from attnviz.inspect.prune.prune import split_texts
-
     model = Bundled()
     a, b, c = (model.encode(text) for text in ("the cat sat", "a dog ran", "it was late"))
     assert split_texts([a, b, c]) == ((a, c), (b,))
@@ -168,13 +168,6 @@ def test_a_copy_of_a_ranking_text_is_never_held_out():
         assert len(ranked) + len(held_out) == len(texts)
     with pytest.raises(UsageError, match="the 3 texts are all the same"):
         split_texts([a, a, a])
-
-
-# 2 layers × 3 heads. Each head costs this when it goes; L0H0 and L1H2 stand in for each other:
-# while one is there the other is worth nothing.
-_PRICE = {(0, 0): 0.0, (0, 1): 0.3, (0, 2): 0.5, (1, 0): 0.2, (1, 1): 0.4, (1, 2): 0.0}
-_PAIR = {(0, 0), (1, 2)}
-_CLEAN = 2.0
 
 
 class _Meter:
@@ -335,33 +328,11 @@ def test_a_model_without_predictions_is_refused():
         _ = meter.baseline
 
 
-_MADE = ModelInfo("m", None, "M", "float32", layers=4, heads=4, kv_heads=4, head_dim=2)
-
-
 def _goal(request):
     bounds = RemovalBounds(
         (0, 1, 2, 3), 4, 4, empty_layers=request.empty_layers, uniform=request.uniform
     )
     return goal_of(request, bounds, _MADE, 2.0)
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"fraction": 0.3, "until_loss": 1.1}, "expected one of .* got --fraction and --until"),
-        ({"fraction": 0.3, "heads": ("1",)}, "expected one of"),
-        ({"out": Path("d")}, "--out writes what is left"),
-        ({"fraction": 0.0}, "between 0 and 1"),
-        ({"fraction": float("nan")}, "between 0 and 1"),
-        ({"until_loss": 1.0}, "above 1, such as 1.05"),
-        ({"until_loss": float("inf")}, "above 1"),
-        ({"heads": ("1",), "uniform": True}, "give one"),
-        ({"rerank": True, "method": "gradient"}, "leave out --method gradient"),
-    ],
-)
-def test_what_no_model_could_heed_is_refused(given, message):
-    with pytest.raises(UsageError, match=message):
-        PruneRequest(**given)
 
 
 @pytest.mark.parametrize(
@@ -388,6 +359,17 @@ def test_the_goal_is_counted_and_told(given, count, words):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
+        # What no model could heed.
+        ({"fraction": 0.3, "until_loss": 1.1}, "expected one of .* got --fraction and --until"),
+        ({"fraction": 0.3, "heads": ("1",)}, "expected one of"),
+        ({"out": Path("d")}, "--out writes what is left"),
+        ({"fraction": 0.0}, "between 0 and 1"),
+        ({"fraction": float("nan")}, "between 0 and 1"),
+        ({"until_loss": 1.0}, "above 1, such as 1.05"),
+        ({"until_loss": float("inf")}, "above 1"),
+        ({"heads": ("1",), "uniform": True}, "give one"),
+        ({"rerank": True, "method": "gradient"}, "leave out --method gradient"),
+        # What this one cannot.
         ({"fraction": 0.9}, r"is 14, only 12 can go .* at most 0.75, or add"),
         ({"fraction": 0.01}, r"is none, one is the least: expected at least 0.0625"),
         ({"fraction": 0.2, "uniform": True}, r"takes 4 at a time: expected at least 0.25"),

@@ -16,6 +16,8 @@ from attnviz.models.own import OwnAttention
 from ...small_models import whole_weights
 from .conftest import drawn, of_model
 
+TEXT = "one two three two one four five"
+
 
 def test_the_seed_decides(run):
     arguments = ("scaling", "--d-k", "5, 3,5", "--seq", "7", "--samples", "3", "--json")
@@ -28,7 +30,7 @@ def test_the_seed_decides(run):
     assert alone["cases"] == first["cases"][:1]
 
 
-def test_activation_functions_are_those_of_torch(run, refused):
+def test_activation_functions_are_those_of_torch(run):
     import torch
     from torch.nn import functional
 
@@ -51,18 +53,12 @@ def test_activation_functions_are_those_of_torch(run, refused):
             assert curve["lowest"][1] == pytest.approx(float(values.min()), abs=1e-5)
             assert curve["lowest"][0] == pytest.approx(float(inputs[values.argmin()]), abs=2e-3)
     assert [curve["lowest"] is None for curve in found] == [True, False, False, True, True, True]
-    assert "leave out --from-model" in refused(2, "scaling", "--activation", "--from-model")
 
 
 def test_a_text_that_memory_cannot_hold(refused, monkeypatch):
     monkeypatch.setattr(memory, "free_memory", lambda *_: 1000)
     line = refused(2, "scaling", "--from-model")
     assert "1.00 kB are free: shorten the text" in line
-
-
-def softmax(scores):
-    powers = np.exp(scores - scores.max(-1, keepdims=True))
-    return powers / powers.sum(-1, keepdims=True)
 
 
 @pytest.mark.parametrize("gap", [30.0, 40.0, 80.0, 200.0])
@@ -77,7 +73,8 @@ def test_measures_of_a_matrix_by_hand():
     """Two queries that see three keys; the second all but one."""
     scores = np.array([[0.0, 0.0, 0.0], [9.0, 0.0, -np.inf]])
     visible = np.isfinite(scores)
-    weights = softmax(scores)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    weights /= weights.sum(-1, keepdims=True)
     found = matrix_measures(np.where(visible, scores, 55.0), weights, visible)
     share = 1 / (1 + math.exp(-9))
     assert found["score_variance"] == pytest.approx(np.var([0, 0, 0, 9, 0], ddof=1))
@@ -139,9 +136,6 @@ def test_memory_is_counted_before_it_is_taken(monkeypatch):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert 0.5 * counted[0] < peak < 1.2 * counted[0]
-
-
-TEXT = "one two three two one four five"
 
 
 def loop(weights, causal):

@@ -1,32 +1,16 @@
 """A text and recipes that train in a second, and a run whose numbers are simple."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
 from attnviz.learn.train import report
-from attnviz.learn.train.recipe import Card, DecoderShape, Phase, Recipe, TrainingBudget, Validation
+from attnviz.learn.train.recipe import Card, Phase, Recipe, TrainingBudget, read_recipe
 from attnviz.learn.train.texts import hold_out, read_corpus
 from attnviz.learn.train.train import TrainingRun
 from attnviz.records import ModelInfo
-
-SHAPE = DecoderShape(layers=2, heads=2, kv_heads=2, head_dim=8, d_model=16, d_ff=24, context=64)
-PHASES = (
-    Phase(
-        *("repetition", 0.4),
-        layers=1,
-        d_model=12,
-        head_dim=4,
-        d_ff=20,
-        length=13,
-        batch=5,
-        period=(3, 6),
-        repeated_tokens=1,
-        repeated_passages=0,
-    ),
-    Phase("text", length=23, batch=5, repeated_tokens=0.2, repeated_passages=0.2, period=(3, 7)),
-)
 
 CARD = Card(
     name="my *model*", license="cc0-1.0", language="en", data="Mine.", limits="Cats\nand\n\ndogs."
@@ -42,13 +26,7 @@ def points_of(run):
 @pytest.fixture(scope="session")
 def recipe():
     """Some 50 steps over two phases; the model grows from one narrow layer to two."""
-    return Recipe(
-        vocabulary=270,
-        model=SHAPE,
-        phase=PHASES,
-        budget=TrainingBudget(tokens=5_000),
-        validation=Validation(every=0.3, tokens=211),
-    )
+    return read_recipe(Path(__file__).with_name("grown.toml"))
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,24 +28,9 @@ from attnviz.progress import UNWATCHED, Watch
 from ...terminals import POSIX
 from .conftest import CARD, points_of
 
-RECIPE = """
-vocabulary = 270
-model = {{layers = 2, heads = 3, kv_heads = 3, head_dim = 4, d_model = 12, d_ff = 16, context = 32}}
-budget = {{tokens = {tokens}}}
-validation = {{every = 0.25, tokens = 200}}
-[[phase]]
-name = "short"
-until = 0.5
-length = 13
-batch = 5
-repeated_tokens = 1.0
-repeated_passages = 0.0
-period = [3, 6]
-[[phase]]
-length = 23
-batch = 5
-period = [3, 7]
-"""
+RECIPE = Path(__file__).with_name("quick.toml").read_text(encoding="utf-8")
+QUICK = ("--config", "quick.toml", "--out", "m")
+CPU = torch.device("cpu")
 
 
 @pytest.fixture
@@ -55,12 +41,9 @@ def folder(run, tmp_path):
     for number, name in enumerate(("books/a.txt", "books/b.txt", "valid.txt", "other.txt")):
         lines = [f"{number} {words[row % 3]} {words[row * 7 % 3]}" for row in range(60)]
         (tmp_path / name).write_text(".\n".join(lines), encoding="utf-8")
-    (tmp_path / "quick.toml").write_text(RECIPE.format(tokens=2500))
-    (tmp_path / "long.toml").write_text(RECIPE.format(tokens=4_000_000))
+    (tmp_path / "quick.toml").write_text(RECIPE)
+    (tmp_path / "long.toml").write_text(RECIPE.replace("2500", "4_000_000"))
     return tmp_path
-
-
-QUICK = ("--config", "quick.toml", "--out", "m")
 
 
 def test_from_texts_to_a_model_that_heads_shows(run, folder):
@@ -163,9 +146,6 @@ def test_a_text_is_not_overwritten_by_the_result(refused, folder, name):
     options = ("--valid", "valid.txt", *QUICK, "--save", name)
     assert "would overwrite" in refused(2, "train", "books", *options)
     assert (folder / name).read_bytes() == before
-
-
-CPU = torch.device("cpu")
 
 
 def run(texts, recipe, directory, *, resume=False):

@@ -8,29 +8,23 @@ from attnviz.draw.theme import Theme
 PLAIN = Theme("viridis", colour=False)
 ASCII = Theme("viridis", colour=False, ascii=True, encoding="ascii")
 
-
-OWN = {
+SCREENS = {
     "own_80": ({}, {"hints": True}, 80, ASCII),
     "own_44": ({"broken": True}, {}, 44, PLAIN),
     "own_steps_80": ({"steps": True}, {}, 80, PLAIN),
+    "model_150": ({"broken": True}, {}, 150, PLAIN),
 }
-MODEL = {"model_150": ({"broken": True}, {}, 150, PLAIN)}
 
 
 def screen_of(found, theme, room, **options):
     return terminal_block(found.document(**options), theme, room)
 
 
-@pytest.mark.parametrize("name", OWN)
-def test_golden_own(name, own_found, golden):
-    fields, options, room, theme = OWN[name]
-    golden(name, screen_of(own_found(**fields), theme, room, **options).plain)
-
-
-@pytest.mark.parametrize("name", MODEL)
-def test_golden_model(name, model_found, golden):
-    fields, options, room, theme = MODEL[name]
-    golden(name, screen_of(model_found(**fields), theme, room, **options).plain)
+@pytest.mark.parametrize("name", SCREENS)
+def test_golden(name, own_found, model_found, golden):
+    fields, options, room, theme = SCREENS[name]
+    found = (model_found if name == "model_150" else own_found)(**fields)
+    golden(name, screen_of(found, theme, room, **options).plain)
 
 
 def test_verdicts_are_coloured_and_written_out(own_found, model_found):

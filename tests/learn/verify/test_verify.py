@@ -22,8 +22,8 @@ from ...command_line import json_of
 
 CASES = ("self", "cross", "causal", "padding", "grouped")
 
-
 document = json_of("verify")
+SIZES = Sizes(12, 6, 2, 5, 7, 2, 0)
 
 
 def _break_the_own_attention(monkeypatch):
@@ -96,9 +96,6 @@ def test_steps_can_be_followed_on_paper(document):
     np.testing.assert_allclose(values("merged"), merged, atol=1e-3)
     output = np.round(values("merged"), 3) @ values("output", kind="given")
     np.testing.assert_allclose(values("output"), output, atol=2e-3)
-
-
-SIZES = Sizes(12, 6, 2, 5, 7, 2, 0)
 
 
 def compared(sizes=SIZES, dtype="float32"):

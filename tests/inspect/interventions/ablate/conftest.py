@@ -16,7 +16,6 @@ TEXT = "Old Tom saw Ann, and Ann saw Tom."
 PIECES = ("<s>", "Old", " Tom", " saw", " A", "nn", ",", " and", " A", "nn", " saw", " Tom", ".")
 LAYERS, HEADS = 3, 5
 
-
 ASIDE = ("kl", "flip_rate", "output_mse", "output_cosine")
 
 

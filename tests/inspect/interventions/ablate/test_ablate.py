@@ -23,8 +23,10 @@ TINY = Bundled().info
 NAMES = [f"L{layer}H{head}" for layer in range(TINY.layers) for head in range(TINY.heads)]
 TEXTS = ("The cat sat on the mat.", "Then the old man said so.", "Mary saw John, and John saw her.")
 
-
 scan = json_of("ablate", runner="redrawn")
+PAIR = ("When Mary and John went out, John gave a book to", "--answer", "Mary", "--foil", "John")
+VARIANTS = [Variant(((0, head),)) for head in range(3)]
+COUNT = 32
 
 
 @pytest.fixture
@@ -52,9 +54,6 @@ def test_many_texts_have_a_control_and_three_no_intervals(redrawn, scan, texts):
     assert "no intervals: 3 texts are too few" in screen
     assert any("no intervals: 3 texts" in note for note in document["notes"])
     assert "random vector of equal norm" in screen
-
-
-PAIR = ("When Mary and John went out, John gave a book to", "--answer", "Mary", "--foil", "John")
 
 
 @pytest.mark.parametrize(
@@ -138,15 +137,6 @@ def test_the_own_attention(redrawn, scan):
     assert "no loss for each token" in redrawn("ablate", *options, "--by-token").out
 
 
-CAT = "The cat sat on the mat."
-
-
-def test_attention_alone_has_no_feed_forward_block(refused):
-    for unit in ("ffn", "layer"):
-        said = refused(5, "ablate", CAT, "--model", "mha", "--unit", unit)
-        assert said.endswith("without a feed-forward block: choose --unit attention")
-
-
 def test_a_text_of_one_token(refused, monkeypatch, texts):
     encode = Bundled.encode
     monkeypatch.setattr(Bundled, "encode", lambda model, text: encode(model, text).cut(1))
@@ -156,7 +146,7 @@ def test_a_text_of_one_token(refused, monkeypatch, texts):
 
 def test_a_resume_file_of_another_run(refused, run, tmp_path):
     path = tmp_path / "scan.jsonl"
-    options = ("ablate", CAT, "--head", "L0H0", "--resume", str(path))
+    options = ("ablate", "A cat sat on it.", "--head", "L0H0", "--resume", str(path))
     assert run(*options).code == 0
     whole = path.read_bytes()
     for others, said in (
@@ -197,9 +187,6 @@ def test_a_classifier_of_several_labels_compares_none(refused, tmp_path, asked):
 
 def intervals(effect):
     return {name: one.interval for name, one in effect.means.items() if one.interval}
-
-
-VARIANTS = [Variant(((0, head),)) for head in range(3)]
 
 
 def piece(text, variants, losses, clean=2.0):
@@ -259,9 +246,6 @@ def test_the_baseline_counts_a_text_once():
     assert mean_baseline(pieces) == {"loss": 2.5}
 
 
-COUNT = 32
-
-
 @pytest.fixture
 def many_texts(tmp_path):
     path = tmp_path / "texts.txt"
@@ -277,15 +261,6 @@ def pieces(path):
     return max(path.read_bytes().count(b"\n") - 1, 0) if path.exists() else 0
 
 
-def wait_for(condition, process):
-    for _ in range(6000):
-        if condition():
-            return
-        assert process.poll() is None, "the scan ended before it could be stopped"
-        time.sleep(0.005)
-    raise AssertionError("the scan did not get there")
-
-
 @POSIX
 def test_ctrl_c_shows_what_is_done(program, environment, many_texts, tmp_path):
     path = tmp_path / "scan.jsonl"
@@ -295,7 +270,9 @@ def test_ctrl_c_shows_what_is_done(program, environment, many_texts, tmp_path):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    wait_for(lambda: pieces(path) >= 4, process)
+    while pieces(path) < 4:
+        assert process.poll() is None, "the scan ended before it could be stopped"
+        time.sleep(0.005)
     process.send_signal(signal.SIGINT)
     out, err = (stream.decode() for stream in process.communicate(timeout=600))
     assert process.returncode == 130

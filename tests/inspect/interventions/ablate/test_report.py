@@ -95,15 +95,11 @@ def test_names_by_unit(scans):
     assert report.name(whole) == "L1H0 L1H1 L1H2 and 3 more"
 
 
-def written(report):
-    stream = io.StringIO()
-    write_object(report.data(), stream, AblationReport.lists)
-    return stream.getvalue()
-
-
 def test_json_has_no_infinity(scans):
     endless = made_effect(Variant(((0, 0),)), {"loss_delta": float("inf"), "kl": float("nan")})
-    entry = json.loads(written(replace(scans(), effects=(endless,))))["heads"][0]
+    stream = io.StringIO()
+    write_object(replace(scans(), effects=(endless,)).data(), stream, AblationReport.lists)
+    entry = json.loads(stream.getvalue())["heads"][0]
     assert (entry["loss_delta"], entry["kl"]) == (None, None)
 
 

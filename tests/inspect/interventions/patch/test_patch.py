@@ -28,8 +28,8 @@ CORRUPT = CLEAN.replace("Harris", "Carr")
 ASKED = (CLEAN, CORRUPT, "--answer", "Harris", "--foil", "Carr")
 INDUCTION = {"L1H0", "L1H2", "L1H3"}
 
-
 patch = json_of("patch", "-q", runner="redrawn")
+PLACES = [((0, 0),), ((0, 1),), ((1, 0),)]
 
 
 def strongest(document, count):
@@ -124,9 +124,6 @@ def test_pairs_that_do_not_fit_are_left_out_and_counted(patch, tmp_path):
     assert "1 of 5 pairs left out; pair 4 (line 4): the prompts have" in notes
     assert "1 of 4 pairs is a copy of another and left out" in notes
     assert "3 pairs are too few" in notes
-
-
-PLACES = [((0, 0),), ((0, 1),), ((1, 0),)]
 
 
 def runs(pairs, seed=0, factor=0.4):

@@ -5,22 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from attnviz.draw.labels import width
 from attnviz.draw.terminal import first_screen, terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.inspect.interventions.means import Mean
 from attnviz.inspect.interventions.patch.report import PatchEffect
 from attnviz.inspect.interventions.patch.screen import finding, token_grid
 
-from ....first_screens import SIZES
+from ....first_screens import SIZES, fitting
 
 PLAIN = Theme("viridis", colour=False)
-
-
-def shown(report, columns, lines, theme=PLAIN):
-    return first_screen(report.document(hints=True), theme, columns, lines - 1).plain.splitlines()
-
-
 JOINT = PatchEffect(((0, 0), (0, 1)), 1.6, 5.6, Mean(0.7, base_rate=0.2))
 
 
@@ -41,9 +34,7 @@ JOINT = PatchEffect(((0, 0), (0, 1)), 1.6, 5.6, Mean(0.7, base_rate=0.2))
 def test_it_fits(reports, fields):
     report = reports(**fields)
     for size, colour in zip(SIZES, (False, True, True), strict=True):
-        lines = shown(report, *size, Theme("viridis", colour=colour))
-        assert len(lines) < size[1]
-        assert max(map(width, lines)) <= size[0]
+        lines = fitting(report.document(hints=True), Theme("viridis", colour=colour), *size)
         assert lines[0].startswith("made · ")
         assert " ".join(lines[1:4]).startswith(finding(report))
         assert any("clean +4.00, corrupt -4.00" in line for line in lines)
@@ -54,7 +45,8 @@ def test_it_fits(reports, fields):
 def test_golden(reports, size, golden):
     cases = {"one": {}, "many": {"pairs": 40}, "tokens": {"by_token": True, "what": "residual"}}
     for name, fields in cases.items():
-        lines = shown(reports(**fields), *size)
+        document = reports(**fields).document(hints=True)
+        lines = first_screen(document, PLAIN, size[0], size[1] - 1).plain.splitlines()
         golden(f"first_{name}_{size[0]}", "\n".join(lines) + "\n")
 
 
