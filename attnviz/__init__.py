@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from attnviz import errors as errors
     from attnviz.api.changing import *  # noqa: F403
     from attnviz.api.counting import *  # noqa: F403
-    from attnviz.api.explaining import *  # noqa: F403
     from attnviz.api.looking import *  # noqa: F403
     from attnviz.api.measuring import *  # noqa: F403
     from attnviz.api.opening import *  # noqa: F403
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from attnviz.learn.mechanism import AttentionResult as AttentionResult
     from attnviz.learn.mechanism import scaled_dot_product_attention as scaled_dot_product_attention
 
-_QUESTIONS = ("changing", "counting", "explaining", "looking", "measuring", "opening")
+_QUESTIONS = ("changing", "counting", "looking", "measuring", "opening")
 """The modules of ``attnviz.api``: what stands in the ``__all__`` of each is public here."""
 
 _MODULES = {
@@ -55,9 +54,9 @@ def __getattr__(name: str) -> object:
     module = _MODULES.get(name) or (None if name.startswith("_") else _modules().get(name))
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(module), name)
-    globals()[name] = found
-    return found
+    public = getattr(import_module(module), name)
+    globals()[name] = public
+    return public
 
 
 def __dir__() -> list[str]:

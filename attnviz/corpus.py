@@ -246,13 +246,11 @@ def _lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
 
 
 def _rows(source: str, rows: Iterable[Any], column: str | None) -> Iterator[Line]:
-    """Yield the texts of a column of rows. source: its name in messages."""
     for number, row in enumerate(rows, start=1):
         yield Line(number, cell_text(row, column, f"{source} row {number}"))
 
 
 def _parquet(path: Path) -> Iterator[Any]:
-    """Yield the rows of a Parquet file, read a thousand at a time."""
     try:
         import pyarrow.parquet as parquet
     except ImportError as error:

@@ -50,9 +50,7 @@ UNUSUAL = (
 )
 """What a report says of the texts about which the model has notes."""
 
-_NAMED = 4
-"""The most missing shards that are named."""
-
+_NAMED = 4  # the most missing shards that are named
 _ADVICE = "it is not part of a corpus, or was changed; measure it again"
 
 _SHARD = tuple[Annotated[int, range(MOST_SHARDS)], Annotated[int, range(1, MOST_SHARDS + 1)]]
@@ -64,8 +62,7 @@ _HEAD = {"command": str, "run": dict, "shown": dict, "parts": list[_PART], "text
 _SHOWN = {"model": dict, "source": str, "index_base": Literal[0, 1]}
 """The kinds of the facts that every record shows."""
 
-_SECONDS = 30.0
-"""How often the file of a shard is written anew."""
+_SECONDS = 30.0  # how often the file of a shard is written anew
 
 
 class Form(NamedTuple):
@@ -128,11 +125,11 @@ class Tallies:
             own, others = getattr(self, kind), getattr(other, kind)
             joined[kind] = {**own, **others}
             for name in own.keys() & others.keys():
-                one, two = own[name], others[name]
-                lists_heads = kind == "most" and one.ndim == 2
-                if one.shape != two.shape or (lists_heads and (one != two).any()):
+                mine, theirs = own[name], others[name]
+                lists_heads = kind == "most" and mine.ndim == 2
+                if mine.shape != theirs.shape or (lists_heads and (mine != theirs).any()):
                     raise LoadError(f"a record is damaged: its {name} are not those of the others")
-                joined[kind][name] = join(one, two)
+                joined[kind][name] = join(mine, theirs)
             joined[kind] = dict(sorted(joined[kind].items()))
         named = [rows[..., 1].ravel() for rows in joined["best"].values()]
         texts, kept = {**self.texts, **other.texts}, {*np.concatenate([np.zeros(0), *named])}
@@ -146,7 +143,13 @@ def best_of(entries: Floats, count: int) -> Floats:
         with an equal last column only the first is kept, so that what is there twice is named once.
         Where a row has fewer entries, the rest is NaN.
     """
-    ranked = _ranked(entries)
+
+    def ranked_of(rows: Floats) -> Floats:
+        keys = [rows[..., column] for column in reversed(range(1, rows.shape[-1]))]
+        order = np.lexsort((*keys, -rows[..., 0]), axis=-1)
+        return np.take_along_axis(rows, order[..., None], 1)
+
+    ranked = ranked_of(entries)
     kinds = ranked[..., -1]
     order = np.argsort(kinds, axis=1, kind="stable")
     sorted_kinds = np.take_along_axis(kinds, order, 1)
@@ -154,14 +157,7 @@ def best_of(entries: Floats, count: int) -> Floats:
     np.put_along_axis(again, order[:, 1:], sorted_kinds[:, 1:] == sorted_kinds[:, :-1], 1)
     ranked[again] = np.nan
     rest = np.full((len(ranked), max(count - ranked.shape[1], 0), ranked.shape[2]), np.nan)
-    return np.concatenate([_ranked(ranked)[:, :count], rest], 1)
-
-
-def _ranked(entries: Floats) -> Floats:
-    keys = [entries[..., column] for column in reversed(range(1, entries.shape[-1]))]
-    order = np.lexsort((*keys, -entries[..., 0]), axis=-1)
-    ranked: Floats = np.take_along_axis(entries, order[..., None], 1)
-    return ranked
+    return np.concatenate([ranked_of(ranked)[:, :count], rest], 1)
 
 
 _JOINS: Mapping[str, Callable[[Any, Any], Any]] = {
@@ -190,19 +186,21 @@ class CorpusRecord:
         """Return the record of both; raise UsageError if they are not of the same run."""
         if not isinstance(other, CorpusRecord):
             return NotImplemented
-        one, two = str(self), str(other)
         if self.command != other.command:
-            raise UsageError(f"{two} is of {other.command}, {one} of {self.command}")
-        refuse_other_run(two, other.run, self.run, f"merge it with those of its own run, not {one}")
+            raise UsageError(f"{other} is of {other.command}, {self} of {self.command}")
+        advice = f"merge it with those of its own run, not {self}"
+        refuse_other_run(str(other), other.run, self.run, advice)
         parts = tuple(sorted((*self.parts, *other.parts)))
         if len({part.shard for part in parts}) < len(parts):
             twice = next(a.shard for a, b in pairwise(parts) if a[0] == b[0])
             raise UsageError(f"shard {twice} is there twice: name each part once")
         if len({part.shard.of for part in parts}) > 1:
-            raise UsageError(f"{two} does not fit {one}: a corpus is cut into one number of shards")
+            raise UsageError(
+                f"{other} does not fit {self}: a corpus is cut into one number of shards"
+            )
         if len(read := {(part.whole, part.digest) for part in parts if part.digest}) > 1:
             sizes = listed([f"{whole:,}" for whole, _ in sorted(read)])
-            raise UsageError(f"{one} and {two} read different texts ({sizes} of them)")
+            raise UsageError(f"{self} and {other} read different texts ({sizes} of them)")
         shown = min(self, other, key=lambda record: record.parts[0]).shown
         return replace(self, shown=shown, parts=parts, tallies=self.tallies + other.tallies)
 
@@ -277,7 +275,6 @@ class CorpusRecord:
 
 
 def _hash(told: str, arrays: Mapping[str, NDArray[Any]]) -> str:
-    """Return a hash of a record's facts and of its arrays, their names and bytes in order."""
     digest = hashlib.sha256(told.encode())
     for name in sorted(arrays):
         digest.update(name.encode() + arrays[name].tobytes())
@@ -311,20 +308,17 @@ def read_record(path: Path) -> CorpusRecord:
         if not fits(empty := head["shown"].get("empty", 0), WHOLE):
             raise ValueError(f"its empty rows are {empty!r:.40}")
         parts = tuple(ShardPart(Shard(*shard), *rest) for shard, *rest in head["parts"])
-        _check_parts(parts)
+        shards = {part.shard for part in parts}
+        if len({shard.of for shard in shards}) != 1 or len(shards) < len(parts):
+            raise ValueError("it names no shard, or one twice")
+        for (number, of), blocks, count, _, whole, digest in parts:
+            all_of = len(range(number, -(-whole // corpora.BLOCK), of))
+            wrong = -(-count // corpora.BLOCK) != blocks or (digest and blocks != all_of)
+            if number >= of or wrong:
+                raise ValueError("its numbers of shards, blocks and texts do not go together")
         texts = {int(index): text for index, text in head["texts"].items()}
         tallies = Tallies(**kinds, texts=texts)
         return CorpusRecord(head["command"], head["run"], head["shown"], parts, tallies)
-
-
-def _check_parts(parts: Sequence[ShardPart]) -> None:
-    shards = {part.shard for part in parts}
-    if len({shard.of for shard in shards}) != 1 or len(shards) < len(parts):
-        raise ValueError("it names no shard, or one twice")
-    for (number, of), blocks, texts, _, whole, digest in parts:
-        own = len(range(number, -(-whole // corpora.BLOCK), of))
-        if number >= of or -(-texts // corpora.BLOCK) != blocks or (digest and blocks != own):
-            raise ValueError("its numbers of shards, blocks and texts do not go together")
 
 
 def merged(records: Sequence[CorpusRecord]) -> CorpusRecord:

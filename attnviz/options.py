@@ -351,13 +351,13 @@ class RegionOptions(ChatOption, panel="Chat and regions"):
 
 
 def _spelled(spans: Mapping[Any, Any]) -> Iterator[str]:
-    for name, place in spans.items():
-        if isinstance(place, str):
-            yield f"{name}={place}"
-        elif isinstance(place, Sequence) and len(place) == 2:
-            yield f"{name}={place[0]}:{place[1]}"
+    for name, span in spans.items():
+        if isinstance(span, str):
+            yield f"{name}={span}"
+        elif isinstance(span, Sequence) and len(span) == 2:
+            yield f"{name}={span[0]}:{span[1]}"
         else:
-            raise UsageError(f"spans[{name!r}] is (start, end) or words, got {place!r}")
+            raise UsageError(f"spans[{name!r}] is (start, end) or words, got {span!r}")
 
 
 @dataclass(frozen=True)
@@ -457,10 +457,7 @@ def spelled_heads(choice: Any) -> tuple[str, ...]:
 
 
 def spelled_head(choice: Any) -> str:
-    """Return one choice of heads as a string of the command line.
-
-    choice: a string such as ``L2H5``, the number of a head of every layer, or a pair (layer, head).
-    """
+    """Return a choice, such as ``L2H5``, 3 in every layer or (2, 5), as the command line has it."""
     if isinstance(choice, tuple) and len(choice) == 2:
         return f"L{choice[0]}H{choice[1]}"
     return _BARE.sub(r"\1", str(choice))
@@ -525,11 +522,8 @@ _Answer = TypeVar("_Answer")
 
 
 def keywords_checked(function: Callable[_Given, _Answer]) -> Callable[_Given, _Answer]:
-    """Return the function, made to refuse a keyword that it does not have; see ``refuse_unknown``.
-
-    A function that takes any keyword refuses them itself.
-    """
-    if any(each.kind is each.VAR_KEYWORD for each in _parameters(function)):
+    """Return the function, made to refuse keywords that it does not have, unless it takes any."""
+    if any(param.kind is param.VAR_KEYWORD for param in _parameters(function)):
         return function
 
     @wraps(function)
@@ -550,11 +544,11 @@ def refuse_unknown(
     """
     from difflib import get_close_matches  # of a call that fails
 
-    if any(each.kind is each.VAR_KEYWORD for own in others for each in _parameters(own)):
+    if any(param.kind is param.VAR_KEYWORD for own in others for param in _parameters(own)):
         return
     alone = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
-    shared = (each for own in (function, *others) for each in _parameters(own))
-    known = [each.name for each in shared if each.kind not in alone]
+    shared = (param for own in (function, *others) for param in _parameters(own))
+    known = [param.name for param in shared if param.kind not in alone]
     for keyword in given:
         if keyword not in known:
             close = get_close_matches(keyword, known, 1)

@@ -28,8 +28,7 @@ _OPTIONS = {
 }
 """The options that one process alone takes, and why."""
 
-_PATIENCE = 10.0
-"""Seconds that another process waits for the first to say why all end."""
+_PATIENCE = 10.0  # seconds that another process waits for the first to say why all end
 
 _together = False
 

@@ -51,8 +51,7 @@ Kind = TypeVar("Kind")
 Known = TypeVar("Known")
 
 _PIECE = 2**20
-_LINES = 2**20
-"""The most lines that a list of texts may have."""
+_LINES = 2**20  # the most lines that a list of texts may have
 
 _NO_UTF8 = {
     b"\x1f\x8b": "it is packed by gzip: unpack it first",
@@ -249,9 +248,9 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def read_toml(path: Path, what: str) -> dict[str, Any]:
-    """Return the table in a TOML file that should be ``what``; LoadError if it cannot be read."""
-    failure = f"{str(path)!r} cannot be read as {what}"
+def read_toml(path: Path, purpose: str) -> dict[str, Any]:
+    """Return the table in a TOML file; LoadError, with its purpose, if it cannot be read."""
+    failure = f"{str(path)!r} cannot be read as {purpose}"
     return parse_toml(read_bytes(path, failure=failure, most=TABLES_BYTES), failure)
 
 
@@ -316,14 +315,14 @@ def fits(value: Any, kind: Any) -> bool:
     if origin is list and inner[0] in (int, str):
         return type(value) is list and {*map(type, value)} <= {*inner}
     if origin is list:
-        return type(value) is list and all(fits(each, inner[0]) for each in value)
+        return type(value) is list and all(fits(own, inner[0]) for own in value)
     if origin is tuple:
         return type(value) is list and len(value) == len(inner) and all(map(fits, value, inner))
     if origin is Literal:
-        return any(type(value) is type(each) and value == each for each in inner)
+        return any(type(value) is type(own) and value == own for own in inner)
     if origin is Annotated:
         return fits(value, inner[0]) and value in inner[1]
-    return any(fits(value, each) for each in inner) if inner else type(value) is kind
+    return any(fits(value, own) for own in inner) if inner else type(value) is kind
 
 
 def repeated(folded: Any, most: int) -> list[Any]:

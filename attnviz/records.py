@@ -81,14 +81,14 @@ class Tokens:
         """Return the first ``length`` tokens; all of them if ``length`` is None."""
         return self.taken(range(len(self))[:length])
 
-    def taken(self, places: Sequence[int]) -> Tokens:
-        """Return the tokens with the indices ``places``, in the order of ``places``."""
+    def taken(self, indices: Sequence[int]) -> Tokens:
+        """Return the tokens with these ``indices``, in their order."""
 
         def of(values: Sequence[Any]) -> tuple[Any, ...]:
-            return tuple(values[place] for place in places if values)
+            return tuple(values[index] for index in indices if values)
 
         own = of(self.ids), of(self.texts), of(self.special), of(self.places)
-        layout = None if self.layout is None else self.layout.taken(places)
+        layout = None if self.layout is None else self.layout.taken(indices)
         return Tokens(*own, of(self.regions), of(self.segments), of(self.spans), layout)
 
     @property
@@ -110,7 +110,7 @@ class Tokens:
         if not marks or any(text.startswith(" ") for text in texts):
             return texts
         ended = zip((" ", *texts), texts, strict=False)
-        return tuple(" " * one.endswith(" ") + text.removesuffix(" ") for one, text in ended)
+        return tuple(" " * before.endswith(" ") + text.removesuffix(" ") for before, text in ended)
 
     @property
     def unknown(self) -> int:

@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from attnviz.draw.labels import visible
-from attnviz.draw.page.running_text import token_spans
+from attnviz.draw.labels import token_spans, visible
 from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.models.chats import Message, chat_text, finished_chat, with_texts
 from attnviz.models.model import ChatTemplate, FinishedText, Model, Placed, PlacingModel
@@ -154,11 +153,11 @@ class _Span(NamedTuple):
 def _span(typed: str, option: str) -> _Span:
     """Return the span in a typed option or a line of the file; UsageError if there is none."""
     typed = as_utf8(typed, option)
-    name, _, place = (part.strip() for part in typed.partition("="))
-    if not name or not place:
+    name, _, given = (part.strip() for part in typed.partition("="))
+    if not name or not given:
         raise UsageError(f"{option} {visible(typed)!r}: expected NAME=START:END or NAME=WORDS")
-    if (numbers := _PLACES.fullmatch(place)) is None:
-        words = tuple(_BETWEEN.split(place, 1))
+    if (numbers := _PLACES.fullmatch(given)) is None:
+        words = tuple(_BETWEEN.split(given, 1))
         if not all(words):
             raise UsageError(f"{option} {visible(typed)!r}: words are missing next to the dots")
         return _Span(name, None, words)

@@ -24,7 +24,6 @@ from attnviz.draw.labels import visible
 from attnviz.draw.whole_file import check_writable, lock, whole_file
 from attnviz.errors import LoadError, UsageError
 from attnviz.reading import ARRAY_BYTES, finite, parse_json, read_bytes
-from attnviz.records import Tokens
 
 _LONGEST_VALUE = 40
 _DIGITS = 12
@@ -130,10 +129,10 @@ def refuse_other_run(
     """Raise UsageError if a stored run differs from this one in any of its facts."""
     for name in [*here, *(name for name in there if name not in here)]:
         if there.get(name) != here.get(name):
-            one, other = ("are", "they are") if name.endswith("s") else ("is", "it is")
+            its, it = ("are", "they are") if name.endswith("s") else ("is", "it is")
             raise UsageError(
-                f"{named} is of another run: its {name.replace('_', ' ')} {one} "
-                f"{_short(there.get(name))}, here {other} {_short(here.get(name))}; {advice}"
+                f"{named} is of another run: its {name.replace('_', ' ')} {its} "
+                f"{_short(there.get(name))}, here {it} {_short(here.get(name))}; {advice}"
             )
 
 
@@ -168,8 +167,3 @@ def digest(value: object) -> str:
     """Return a short hash of any JSON value."""
     content = json.dumps(value, sort_keys=True).encode("ascii")
     return hashlib.sha256(content).hexdigest()[:_DIGITS]
-
-
-def texts_digest(texts: Sequence[Tokens]) -> str:
-    """Return a string with the number of texts and a hash of their token ids."""
-    return f"{len(texts)} ({digest([tokens.ids for tokens in texts])})"

@@ -57,10 +57,10 @@ def table_rows(layout: str, lines: Iterable[str], source: str) -> Iterator[tuple
                     f"{source} line {number} is not JSON: fix or remove the line"
                 ) from error
     elif layout == JSON_ARRAY:
-        found = parse_json("\n".join(_bounded(lines, source)), source, TEXTS_BYTES)
-        if not isinstance(found, list):
+        rows = parse_json("\n".join(_bounded(lines, source)), source, TEXTS_BYTES)
+        if not isinstance(rows, list):
             raise LoadError(f"{source} is neither a JSON array nor JSON lines")
-        yield from enumerate(found, start=1)
+        yield from enumerate(rows, start=1)
     else:
         yield from _csv_rows(layout, lines, source)
 

@@ -36,15 +36,12 @@ BUILT_IN_TEXT = (
 
 _PASSAGES = PACKAGED / "probes" / "natural.txt"
 _SENTENCE_END = re.compile(r"(?<=[.?!])(?=\s)|(?<=[.?!]\")(?=\s)")
-_LEAST_WORDS = 26
-"""The fewest words of a passage's opening: ten such openings are some 430 tokens."""
+_LEAST_WORDS = 26  # the fewest words of a passage's opening: ten such openings are some 430 tokens
 
 TEXT_COLUMN = "text"
 """The column of a table that has the texts, unless a person chooses another one."""
 
-_LABELS = 8
-"""The most labels that a message lists."""
-
+_LABELS = 8  # the most labels that a message lists
 _MOST_QUOTED = 40
 _MOST_PIECES = 8
 
@@ -70,7 +67,7 @@ class Texts(NamedTuple):
     first: int = 0
     notes: tuple[str, ...] = ()
 
-    def place(self, index: int) -> str:
+    def name(self, index: int) -> str:
         """Return a text's name for messages: ``the text``, or ``text 3 (line 4)``."""
         if not self.lines:
             return "the text"
@@ -233,25 +230,25 @@ def texts_in(
         yield at, cell_text(row, column, f"{name} row {at}")
 
 
-def cell_text(row: Any, column: str | None, place: str) -> str:
+def cell_text(row: Any, column: str | None, name: str) -> str:
     """Return the text in a column of a table's row; empty if that is white space, null or NaN.
 
-    row: the text, or the cells by column. column: None for ``text``. Raises LoadError if there is
-        no such column, or something else than a text in it.
+    row: the text, or the cells by column. column: None for ``text``. name: of the row in messages.
+    Raises LoadError if there is no such column, or something else than a text in it.
     """
     wanted = TEXT_COLUMN if column is None else column
     if isinstance(row, Mapping):
         if wanted not in row:
-            known = ", ".join(visible(str(name)) for name in row)
+            known = ", ".join(visible(str(known)) for known in row)
             raise LoadError(
-                f"{place} has no text in {visible(wanted)!r}: it has {known}; name the column of "
+                f"{name} has no text in {visible(wanted)!r}: it has {known}; name the column of "
                 "the texts with --column"
             )
-        place, row = f"{visible(wanted)!r} of {place}", row[wanted]
+        name, row = f"{visible(wanted)!r} of {name}", row[wanted]
     if row is None or row != row:  # how libraries write a cell without a value
         return ""
     if not isinstance(row, str):
-        raise LoadError(f"{place} is neither a text nor an object: {visible(str(row)):.40}")
+        raise LoadError(f"{name} is neither a text nor an object: {visible(str(row)):.40}")
     return row if row.strip() else ""
 
 
@@ -275,17 +272,17 @@ def encode_texts(
     """
     encoded = []
     for index, text in enumerate(texts.texts):
-        place, tokens = before + texts.place(index), model.encode(text)
+        name, tokens = before + texts.name(index), model.encode(text)
         if model.context is not None and len(tokens) > model.context:
             if not truncate:
                 raise UsageError(
-                    f"{place} has {len(tokens):,} tokens, {model.info.name!r} takes at most "
+                    f"{name} has {len(tokens):,} tokens, {model.info.name!r} takes at most "
                     f"{model.context:,}: shorten it, or add --truncate to cut it there"
                 )
             tokens = model.encode(text, model.context)
         if len(tokens) < least:
             raise UsageError(
-                f"{place} has {len(tokens)} token{'s' * (len(tokens) != 1)}: a loss needs at least "
+                f"{name} has {len(tokens)} token{'s' * (len(tokens) != 1)}: a loss needs at least "
                 f"{least}, one to read and one to predict"
             )
         encoded.append(tokens)
@@ -293,7 +290,6 @@ def encode_texts(
 
 
 def _single_token(model: Model, typed: str, option: str) -> tuple[int, str]:
-    """Return the token that ``typed`` is, with a leading blank as within a text, or without."""
     if not (typed := as_utf8(typed, option)):
         raise UsageError(f"{option} is empty: expected a word that is one token")
     forms = []
@@ -341,8 +337,10 @@ def answer_and_foil(
 
     Raises UsageError for a value that is not one token, or no label, and if both are the same.
     """
-    asked = None if answer is None else asked_word(model, answer, "--answer", labels)
-    other = None if foil is None else asked_word(model, foil, "--foil", labels)
+    asked, other = (
+        None if word is None else asked_word(model, word, option, labels)
+        for word, option in ((answer, "--answer"), (foil, "--foil"))
+    )
     if asked is not None and other is not None and asked[0] == other[0]:
         kind = "label" if labels else "token"
         raise UsageError(
@@ -359,17 +357,16 @@ def _standard_input(most: int = 0) -> bytes:
     return read_stream(sys.stdin.buffer, "standard input", most)
 
 
-def text_field(line: str, number: int, name: str, field: str = TEXT_COLUMN) -> str:
+def text_field(line: str, number: int, name: str, field: str) -> str:
     """Return a field of a JSON line, as ``cell_text``; LoadError if the line is damaged."""
     try:
         return cell_text(parse_json(line, name), field, "")
     except LoadError as error:
-        cause = error
-    quoted = line if len(line) <= _MOST_QUOTED else line[:_MOST_QUOTED] + "…"
-    raise LoadError(
-        f'{name} line {number} is damaged: expected {{"{visible(field)}": "..."}}, got '
-        f"{visible(quoted)}; fix or remove the line, or name another field with --column"
-    ) from cause
+        quoted = line if len(line) <= _MOST_QUOTED else line[:_MOST_QUOTED] + "…"
+        raise LoadError(
+            f'{name} line {number} is damaged: expected {{"{visible(field)}": "..."}}, got '
+            f"{visible(quoted)}; fix or remove the line, or name another field with --column"
+        ) from error
 
 
 # Rows of named texts: JSON lines, an object each, or CSV with a line of names -------------------
@@ -408,28 +405,28 @@ def read_rows(
     known = {*needed, *allowed}
     rows, numbers = [], []
     for number, cells in table_rows("," if layout == PLAIN else layout, every, source):
-        place = f"{source} line {number}"
+        where = f"{source} line {number}"
         if isinstance(cells, str) and len(needed) == 1:
             cells = {needed[0]: cells}
         if not isinstance(cells, dict):
-            raise LoadError(f"{place} is not a JSON object: fix or remove the line")
+            raise LoadError(f"{where} is not a JSON object: fix or remove the line")
         usual = len(needed) == 1 and needed[0] not in cells and TEXT_COLUMN in cells
         if column is not None or usual:
-            chosen = {needed[0]: cell_text(cells, column, place)}
+            chosen = {needed[0]: cell_text(cells, column, where)}
             cells = {name: cell for name, cell in cells.items() if name in known} | chosen
         for name, cell in cells.items():
             if not isinstance(cell, str | int | None) or isinstance(cell, bool):
-                raise UsageError(f"{place}: {visible(name)!r} is no text")
+                raise UsageError(f"{where}: {visible(name)!r} is no text")
         row = {name: str(cell) for name, cell in cells.items() if cell is not None}
         for name in row:
             if name not in known:
                 raise UsageError(
-                    f"{place} has {visible(name)!r}: expected {', '.join(sorted(known))} and "
+                    f"{where} has {visible(name)!r}: expected {', '.join(sorted(known))} and "
                     "nothing else" + "; with --column it may have more" * (len(needed) == 1)
                 )
         for name in needed:
             if not row.get(name, "").strip():
-                raise UsageError(f"{place} has no {name}: expected {' and '.join(needed)}")
+                raise UsageError(f"{where} has no {name}: expected {' and '.join(needed)}")
         rows.append({name: text for name, text in row.items() if text})
         numbers.append(number)
     if not rows:

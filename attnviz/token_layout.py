@@ -89,10 +89,7 @@ class TokenLayout:
         return np.moveaxis(sums, 0, -1).reshape(*values.shape[:-1], rows, columns)
 
     def centres(self) -> NDArray[np.float64]:
-        """Return the centre (x, y) of each token in patches of its own grid, NaN without a place.
-
-        Patches of different grids are not comparable.
-        """
+        """Return the centre (x, y) of each token in patches of its grid, NaN without a place."""
         centre = np.stack([self.column + 0.5, self.row + 0.5], axis=1)
         centre[self.grid < 0] = np.nan
         return centre

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from attnviz.measures.one_text import head_scores, notable_heads
-from attnviz.measures.rows import Conditions, TextFacts, whole_scores
+from attnviz.measures.rows import Conditions, RowBlock, TextFacts, scores_of
 from attnviz.records import AttentionRecord, HeadsRecord, LayerWeights, ModelInfo, Tokens
 
 
@@ -84,7 +84,7 @@ def measured(name, weights, ids=None, special=None, *, causal=True):
         )
 
     text = TextFacts(tokens(queries), tokens(keys), Conditions(kind, causal))
-    return whole_scores(text, weights, [name])[name]
+    return scores_of(RowBlock(text, weights), [name])[name]
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,7 @@
 What imports torch or transformers does so when it is called: tests without a model stay light.
 """
 
-from attnviz.attention.decoder_config import DecoderConfig
+from attnviz.attention.checkpoint import DecoderConfig
 
 WORDS = ("<pad>", "<s>", "</s>", "<unk>", "the", "cat", "sat", "on", "mat", "because", "tired")
 SPECIAL = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}

@@ -36,7 +36,7 @@ def test_a_block_names_the_lines_of_its_file(tmp_path):
     path = tmp_path / "corpus.txt"
     path.write_text("\n" + "\n\n".join(TEXTS), encoding="utf-8")
     second = list(Reading(open_corpus(path), Shard()))[1]
-    assert second.texts.place(0) == f"text {BLOCK + 1} (line {2 * BLOCK + 2})"
+    assert second.texts.name(0) == f"text {BLOCK + 1} (line {2 * BLOCK + 2})"
 
 
 def test_files_of_lines(tmp_path):

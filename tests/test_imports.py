@@ -13,7 +13,7 @@ import attnviz
 
 ROOT = Path(attnviz.__file__).parent
 
-GROUND = {"records", "errors", "reading", "options", "interrupts", "progress", "ranks", "tables"}
+GROUND = {"records", "errors", "reading", "options", "progress", "ranks", "tables"}
 GROUND |= {"token_layout"}
 """What crosses the folders: plain data and the exceptions."""
 
@@ -39,7 +39,7 @@ MAY_IMPORT = {
     "options": {"errors"},
     "tables": {"errors", "reading"},
     "ranks": {"errors"},
-    "interrupts": {"ranks"},
+    "progress": {"ranks"},
     "attention": {"errors", "reading"},
     "measures": GROUND,
     "models": {"attention"} | GROUND,
@@ -92,8 +92,9 @@ LIBRARIES = {
 
 TRANSFORMERS = {
     *("attnviz.models.attention_interface", "attnviz.models.chats"),
-    *("attnviz.models.huggingface", "attnviz.models.processors"),
-    *("attnviz.learn.verify.verify", "attnviz.models.speech"),
+    *("attnviz.models.huggingface", "attnviz.models.vision"),
+    *("attnviz.models.picture_texts", "attnviz.models.speech"),
+    *("attnviz.learn.verify.verify",),
     *("attnviz.count.params.meta_count",),
 }
 """The only modules that import transformers."""

@@ -10,8 +10,8 @@ from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.measures.words import text_of
 from attnviz.models.chats import chat_text
 from attnviz.models.model import ChatTemplate
-from attnviz.models.resolve import LoadOptions, load
-from attnviz.models.work import Work
+from attnviz.models.resolve import load
+from attnviz.models.work import LoadOptions, Work
 from attnviz.options import RegionOptions
 from attnviz.regions import as_chat, finished, read_chat, region_reader
 

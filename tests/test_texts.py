@@ -110,7 +110,7 @@ def test_the_built_in_texts_are_the_first_sentences_of_each_passage():
 
 def test_one_text_names_its_source(tmp_path, monkeypatch):
     texts = read_texts("A text.", None, None)
-    assert (texts.texts, texts.source, texts.place(0)) == (("A text.",), "", "the text")
+    assert (texts.texts, texts.source, texts.name(0)) == (("A text.",), "", "the text")
     texts = read_texts(None, written(tmp_path, "one.txt", b"First line.\nSecond line.\n"), None)
     assert texts.texts == ("First line.\nSecond line.\n",)
     assert texts.source.endswith("one.txt")
@@ -126,7 +126,7 @@ def test_one_text_a_line(tmp_path):
     texts = read_texts(None, None, path)
     assert texts.texts == ("one", "zwei Löwen")
     assert texts.lines == (1, 4)
-    assert texts.place(1) == "text 2 (line 4)"
+    assert texts.name(1) == "text 2 (line 4)"
 
 
 def test_json_lines(tmp_path):

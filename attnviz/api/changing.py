@@ -102,7 +102,6 @@ def ablate(
     metric: the effect by which heads are ranked; the rise of the loss by default.
     second: a text that is joined to the one text, for models that compare two.
     The other options are those of ``attnviz ablate``: see ``AblateRequest``.
-
     Raises what ``capture`` raises, UnsupportedError if the heads cannot be ablated.
     """
     from attnviz.inspect.interventions.ablate import ablate as question
@@ -173,7 +172,6 @@ def prune(
         held-out loss is below this multiple of the whole model's. out: the new directory for the
         pruned model; None to write nothing.
     The other options are those of ``attnviz prune``; see ``PruneRequest``.
-
     Raises what ``capture`` raises, UnsupportedError if the heads cannot be removed for good.
     """
     from attnviz.inspect.prune import prune as question
@@ -227,12 +225,11 @@ def patch(
         prompts, for models that compare two. image: two pictures for the prompt ``clean``, between
         which is patched. processor: of a loaded model, see ``heads``.
     The options are those of ``attnviz patch``; see ``PatchRequest``.
-
     Raises what ``capture`` raises, UnsupportedError if the model cannot be patched.
     """
     from attnviz.inspect.interventions.patch import patch as question
     from attnviz.inspect.interventions.patch.request import PatchRequest
-    from attnviz.inspect.interventions.prompts import picture_pair, read_pairs
+    from attnviz.prompts.request import picture_pair, read_pairs
 
     request = PatchRequest.of(locals())
     typed = text_or_none(clean), text_or_none(corrupt)
@@ -264,13 +261,12 @@ def path(
 
     model, tokenizer: see ``capture``. sender: the head, such as ``"L0H0"``.
     clean, corrupt, pairs: see ``patch``. The other options are those of ``attnviz path``.
-
     Raises UsageError (also a ValueError) if ``sender`` is not one head or is in the last layer, and
     what ``patch`` raises.
     """
     from attnviz.inspect.interventions.path import path as question
     from attnviz.inspect.interventions.path.request import PathRequest
-    from attnviz.inspect.interventions.prompts import read_pairs
+    from attnviz.prompts.request import read_pairs
 
     request = PathRequest.of(locals() | {"sender": spelled_head(sender)})
     read = read_pairs(text_or_none(clean), text_or_none(corrupt), request.pairs, chat=chat)
@@ -312,12 +308,11 @@ def diff(
     tokenizer, processor: for loaded models. device, dtype, backend, revision: for models given by
         name; a saved result is compared as it is. dtype_b, backend_b, revision_b: for b.
     The other options are those of ``attnviz diff``; see ``DiffRequest``.
-
     Raises what ``capture`` raises, UnsupportedError if the attention cannot be observed.
     """
     from attnviz.inspect.diff import diff as question
+    from attnviz.inspect.diff.compare import both_sides
     from attnviz.inspect.diff.request import DiffRequest
-    from attnviz.inspect.diff.sides import both_sides
     from attnviz.models.resolve import LoadOptions
 
     request = DiffRequest.of(locals())
@@ -326,12 +321,12 @@ def diff(
     if image is not None:
         refuse_beside_pictures(tokenizer=tokenizer, texts_b=texts_b)
         about, work, opening = read_pictures(texts, image)
-        one, other = named_or_loaded(both, processor, opening)
-        sides = both_sides(request, one, other, options, texts=about, pictures=work)
+        first, second = named_or_loaded(both, processor, opening)
+        sides = both_sides(request, first, second, options, texts=about, pictures=work)
         return question.diff(*sides, request)
-    one, other = named_or_loaded(both, tokenizer)
+    first, second = named_or_loaded(both, tokenizer)
     read, read_b = texts_of(texts), texts_of(texts_b)
-    sides = both_sides(request, one, other, options, texts=read, texts_b=read_b)
+    sides = both_sides(request, first, second, options, texts=read, texts_b=read_b)
     return question.diff(*sides, request)
 
 
@@ -352,7 +347,6 @@ def check(
     model: see ``capture``; None for the one that the file names. tokenizer: see ``capture``.
     file: rules in TOML. init, force, update: write the file or renew its baselines, as the options
         of ``attnviz check`` do. junit: a file to be written as JUnit XML.
-
     Raises what ``capture`` raises, UnsupportedError if the attention cannot be observed.
     """
     from attnviz.inspect.check import check as question
@@ -366,6 +360,6 @@ def check(
     rules, options = question.rules_of(path, request, written), LoadOptions(seed=seed)
     checked = question.checked_model(given, rules, seed, options=lambda name: options)
     report = question.check(checked, path, request, rules)
-    for place in written:
-        write_junit(place, report)
+    for target in written:
+        write_junit(target, report)
     return report

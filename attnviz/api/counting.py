@@ -73,7 +73,6 @@ def params(
     model: a name, several to compare, or a loaded model; None for an architecture that ``d_model``,
         ``heads`` and the arguments after them describe.
     The options are those of ``attnviz params``; see ``ParamsRequest``.
-
     Raises UsageError (also a ValueError) for numbers that do not go together, LoadError or
     OfflineError for a name whose model cannot be read.
     """
@@ -115,7 +114,6 @@ def scaling(
         sizes ``d_k``, such as ``"8,64,512"``. tokenizer: see ``capture``. text: built-in by
         default. activation: True returns ReLU, GELU, SiLU and gates as curves instead.
     The options are those of ``attnviz scaling``; see ``ScalingRequest``.
-
     Raises what ``capture`` raises, UnsupportedError if a model hides its queries and keys.
     """
     from attnviz.learn.scaling import scaling as question
@@ -153,7 +151,6 @@ def verify(
         arguments after them describe. tokenizer: see ``capture``. text: a sentence by default.
     dtype: of the library's own attention. The options are those of ``attnviz verify``; see
         ``VerifyRequest``. The report's ``failed`` has the checks that failed.
-
     Raises what ``capture`` raises, UnsupportedError if the model does not take text.
     """
     from attnviz.learn.verify.request import VerifyRequest
@@ -196,7 +193,6 @@ def sweep(
         ``seed`` on. layers, d_model: of every model.
     The options are those of ``attnviz sweep``; see ``SweepRequest``. Ctrl-C ends the training
     between two steps; the report then holds the models that are trained.
-
     Raises UsageError (also a ValueError) for options that do not go together, LoadError for a text
     that cannot be read.
     """
@@ -227,7 +223,6 @@ def train(
         ``attnviz.load`` takes afterwards.
     The options are those of ``attnviz train``; see ``TrainRequest``. Ctrl-C ends the training
     between two steps and saves it; ``resume=True`` continues it.
-
     Raises UsageError (also a ValueError) for options or texts that do not fit, LoadError for what
     cannot be read or written.
     """

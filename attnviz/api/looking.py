@@ -129,9 +129,9 @@ def capture(
         choice = replace(choice, encode=reader.encode)
     record, selected = capture_text(opened, read, choice)
     known = known_labels(opened, record.kind, ignored=no_known_labels)
-    found = vectors_of(opened, asked(opened, read, choice)) if vectors else None
+    kept = vectors_of(opened, asked(opened, read, choice)) if vectors else None
     return HeadMaps(
-        heads_report(record, selected, text=read, target=target, known=known, vectors=found)
+        heads_report(record, selected, text=read, target=target, known=known, vectors=kept)
     )
 
 
@@ -188,7 +188,6 @@ def heads(
     audio: the path of a sound in place of the text, for a Whisper model. transcript: its words; by
         default the model writes them.
     The options are those of ``attnviz heads``. Over a long text the maps are pooled.
-
     Raises what ``capture`` raises, UnsupportedError if its attention cannot be observed.
     """
     from attnviz.inspect.heads import heads as question
@@ -280,7 +279,6 @@ def rollout(
         attention sink in the maps.
     Of a long text 16 rows are followed, see ``sampled`` of the report.
     The other options are those of ``attnviz rollout``; see ``RolloutRequest``.
-
     Raises what ``capture`` raises, UnsupportedError if its attention cannot be observed.
     """
     from attnviz.inspect.rollout import rollout as question
@@ -323,12 +321,11 @@ def generate(
         region ``assistant``, or ``written``. on_step: is called with each step. Ctrl-C ends the
         text between two steps.
     The options are those of ``attnviz generate``; see ``GenerateRequest``.
-
     Raises what ``capture`` raises, UnsupportedError if the model does not predict the next token.
     """
     from attnviz.inspect.generate import generate as question
     from attnviz.inspect.generate.request import GenerateRequest
-    from attnviz.interrupts import between_steps
+    from attnviz.progress import between_steps
 
     request = GenerateRequest.of(locals())
     opens = 'attnviz.generate("tiny", "The cat sat on the")'

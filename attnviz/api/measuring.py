@@ -1,4 +1,4 @@
-"""The functions that measure heads over many texts; each has the name of its command."""
+"""The functions that measure heads, and explain predictions; each has the name of its command."""
 
 from __future__ import annotations
 
@@ -7,24 +7,35 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from attnviz.api.opening import given_corpus, in_own_modes, open_given, text_or_none
+from attnviz.api.opening import (
+    given_corpus,
+    given_prompt,
+    in_own_modes,
+    open_given,
+    text_or_none,
+)
 from attnviz.errors import UsageError
 from attnviz.models.threads import threads_kept
 from attnviz.options import spelled_heads
 from attnviz.texts import texts_of
 
-__all__ = ["align", "atlas", "head", "merge", "patterns", "report", "retrieve"]
+__all__ = [
+    *("align", "atlas", "head", "lens", "link", "merge", "patterns", "report", "retrieve", "why"),
+]
 
 if TYPE_CHECKING:
-    from attnviz.api.opening import AnyCorpus, AnyFiles, AnyHeads, AnyModel
+    from attnviz.api.opening import AnyChat, AnyCorpus, AnyFiles, AnyHeads, AnyModel
     from attnviz.draw.report import Report
     from attnviz.engine.observer import Reduce
     from attnviz.inspect.align.report import AlignReport
     from attnviz.inspect.atlas.report import AtlasReport
     from attnviz.inspect.head.report import HeadCard
+    from attnviz.inspect.lens.report import LensReport
+    from attnviz.inspect.link.report import LinkReport
     from attnviz.inspect.patterns.report import PatternReport
     from attnviz.inspect.report.report import ModelReport
     from attnviz.inspect.retrieve.report import RetrieveReport
+    from attnviz.inspect.why.report import WhyReport
     from attnviz.mergeable import CorpusRecord
     from attnviz.records import Kind
 
@@ -64,7 +75,6 @@ def patterns(
     probe: files of annotated sentences. without_first, norm_weighted: score the attention weights
         without the first token, or times the norm of each key's value.
     The other options are those of ``attnviz patterns``; see ``PatternsRequest``.
-
     Raises what ``capture`` raises, UnsupportedError if its attention cannot be observed.
     """
     from attnviz.inspect.patterns import patterns as question
@@ -74,12 +84,10 @@ def patterns(
     if texts is not None:
         if text is not None:
             raise UsageError("expected one source of texts: give text or texts, not both")
-        from attnviz.inspect.patterns.corpus import patterns_over, refuse_for_corpus
-
-        refuse_for_corpus(request)
+        question.refuse_for_corpus(request)
         corpus, share, file = given_corpus(texts, column, shard, resume)
         opened = open_given(model, tokenizer, question.work(corpus, request))
-        return patterns_over(opened, corpus, request, share, file)
+        return question.patterns_over(opened, corpus, request, share, file)
     read = text_or_none(text)
     sentences = question.read_sentences(request, read)
     opened = open_given(model, tokenizer, question.work(read, request, sentences))
@@ -109,7 +117,6 @@ def retrieve(
     model, tokenizer: see ``capture``. needle: facts, ``"CUE|ANSWER"``; built-in ones by default.
     texts: a corpus, whose texts are the haystacks. shard, resume: see ``patterns``.
     The other options are those of ``attnviz retrieve``; see ``RetrieveRequest``.
-
     Raises UsageError (also a ValueError) for needles and lengths that do not fit, LoadError for a
     file that cannot be read, UnsupportedError for a model that does not predict the next token.
     """
@@ -152,7 +159,6 @@ def head(
     text: for its map and the prediction, by default a short one. texts: one or several, over
         which the head is ablated; by default the built-in ones.
     The options are those of ``attnviz head``; see ``HeadRequest``.
-
     Raises what ``capture`` raises, UnsupportedError if its attention cannot be observed.
     """
     given = locals() | {"head": spelled_heads(head)[0]}
@@ -190,7 +196,6 @@ def report(
         heads.
     budget: the most time or heads of the ablation, such as ``"5m"`` or ``"50"``; None for all.
     The options are those of ``attnviz report``; see ``ReportRequest``.
-
     Raises what ``capture`` raises, UnsupportedError if its attention cannot be observed.
     """
     from attnviz.inspect.report import report as question
@@ -225,7 +230,6 @@ def atlas(
         for ``"cross"`` what the model itself writes. out: also write the atlas as a new directory.
     shard, resume: see ``patterns``. The other options are those of ``attnviz atlas``; see
         ``AtlasRequest``.
-
     Raises what ``capture`` raises, UnsupportedError if its attention cannot be observed.
     """
     from attnviz.inspect.atlas import atlas as question
@@ -279,7 +283,6 @@ def align(
         mappings with source, target and alignment, such as ``0-0 1?2``.
     The options are those of ``attnviz align``. ``report.alignment_heads`` is the list that
     ``generation_config`` takes.
-
     Raises what ``capture`` raises, UnsupportedError for another kind of model.
     """
     from attnviz.api.opening import open_speech
@@ -290,7 +293,7 @@ def align(
     request = AlignRequest.of(locals())
     given = [audio] if isinstance(audio, str | os.PathLike) else audio
     if pairs is None or isinstance(pairs, str | os.PathLike):
-        sounds = tuple(os.fspath(each) for each in given)
+        sounds = tuple(os.fspath(path) for path in given)
         table, gold = (None if path is None else Path(path) for path in (words, pairs))
         options = AlignOptions(audio=sounds, words=table, pairs=gold, prefix=prefix)
         studied = options.read(recipe)
@@ -300,3 +303,135 @@ def align(
         studied = read_gold(pairs, prefix)
     opened = open_speech(model, processor) if pairs is None else open_given(model, tokenizer)
     return question(opened, studied, request)
+
+
+@in_own_modes
+def lens(
+    model: AnyModel,
+    text: str | None = None,
+    *,
+    tokenizer: Any = None,
+    chat: AnyChat = None,
+    answer: str | None = None,
+    position: str | int | None = None,
+    layer: str | int | None = None,
+    head: AnyHeads = None,
+    kind: Literal["decoder", "cross"] | None = None,
+    target: str | None = None,
+    second: str | None = None,
+    truncate: bool = False,
+    no_known_labels: bool = False,
+    index_base: int = 0,
+) -> LensReport:
+    """Measure what a model would predict after each block, and what each head writes there.
+
+    model, tokenizer: see ``capture``. text: one prompt. chat: a chat in its place, see ``heads``.
+    answer: the token that is followed, by default the model's top prediction. position: where it is
+        predicted, a word or an index; by default the last. layer, head: the heads that are listed.
+    second: a text that is joined to the prompt, for models that compare two.
+    The other options are those of ``attnviz lens``; see ``LensRequest``.
+    Raises what ``capture`` raises, UnsupportedError if its blocks do not add to one residual
+    stream.
+    """
+    from attnviz.inspect.lens import lens as question
+    from attnviz.inspect.lens.request import LensRequest
+
+    request = LensRequest.of(locals())
+    read = given_prompt(request, text, 'attnviz.lens("tiny", "The cat sat.")')
+    opened = open_given(model, tokenizer, question.work(read, request))
+    return question.lens(opened, read, request)
+
+
+@in_own_modes
+def link(
+    model: AnyModel,
+    prompts: str | Iterable[str] | None = None,
+    *,
+    tokenizer: Any = None,
+    chat: AnyChat = None,
+    head: str | int | tuple[int, int] | None = None,
+    query: str | int | None = None,
+    key: str | int | None = None,
+    than: str | int | None = None,
+    controls: int | None = None,
+    kind: Kind | None = None,
+    target: str | None = None,
+    truncate: bool = False,
+    no_known_labels: bool = False,
+    index_base: int = 0,
+    seed: int = 0,
+) -> LinkReport:
+    """Split a head's attention to one key exactly, by the parts that wrote the query and the key.
+
+    model, tokenizer: see ``capture``. prompts: one, or several for means with intervals. chat: a
+        chat in their place, see ``heads``.
+    head: such as ``"L1H2"`` or ``(1, 2)``. query, key, than: the token that attends, the one that
+        is attended to, and a key to compare it with, each a word or an index. controls: the number
+        of changed prompts, with other words around query and key.
+    The other options are those of ``attnviz link``; see ``LinkRequest``, which has the defaults.
+    Raises what ``capture`` raises, UnsupportedError if the parts do not give its own weights.
+    """
+    given = locals() | {"head": None if head is None else spelled_heads(head)[0]}
+    from attnviz.inspect.link import link as question
+    from attnviz.inspect.link.request import LinkRequest
+    from attnviz.prompts.study import read_prompts
+
+    request = LinkRequest.of(given)
+    read, source = read_prompts("link", request, texts=texts_of(prompts))
+    opened = open_given(model, tokenizer, question.work(read, request))
+    report = question.link(opened, read, request, source=source)
+    report.require_tally()
+    return report
+
+
+@in_own_modes
+def why(
+    model: AnyModel,
+    prompts: str | Iterable[str] | None = None,
+    *,
+    tokenizer: Any = None,
+    chat: AnyChat = None,
+    answer: str | None = None,
+    foil: str | None = None,
+    position: str | int | None = None,
+    controls: int | None = None,
+    inputs: bool = False,
+    draws: int = 20,
+    ffn: str | None = None,
+    layer: str | int | None = None,
+    head: AnyHeads = None,
+    kind: Literal["decoder", "cross"] | None = None,
+    target: str | None = None,
+    second: str | None = None,
+    truncate: bool = False,
+    top: int = 8,
+    no_known_labels: bool = False,
+    index_base: int = 0,
+    seed: int = 0,
+) -> WhyReport:
+    """Split the predicted token's logit exactly into what each head adds to it.
+
+    model, tokenizer: see ``capture``. prompts: one, or several for means with intervals. chat: a
+        chat in their place, see ``heads``.
+    answer: the token whose logit is explained, by default the model's top prediction. foil: explain
+        logit(answer) − logit(foil) instead. position: where it is predicted, a word or an index; by
+        default the last. controls: the number of changed prompts, with another token wherever the
+        answer occurs.
+    inputs: also measure what the prediction loses with ``draws`` other words in the place of each
+        word, and with each word hidden; see ``InputEffects``. ffn: a layer, ``"L2"``, whose
+        feed-forward block is split into its neurons; see ``NeuronReading``.
+    layer, head: the heads whose maps are in the report.
+    second: a text that is joined to the prompt, for models that compare two.
+    The other options are those of ``attnviz why``; see ``WhyRequest``.
+    Raises what ``capture`` raises, UnsupportedError if the parts do not sum to its logit.
+    """
+    from attnviz.inspect.why import why as question
+    from attnviz.inspect.why.request import WhyRequest
+    from attnviz.prompts.study import read_prompts
+
+    request = WhyRequest.of(locals())
+    read, source = read_prompts("why", request, texts=texts_of(prompts))
+    opened = open_given(model, tokenizer, question.work(read, request))
+    report = question.why(opened, read, request, source=source)
+    report.require_tally()
+    return report

@@ -47,10 +47,7 @@ _Found = TypeVar("_Found")
 
 
 def in_own_modes(function: Callable[_Given, _Found]) -> Callable[_Given, _Found]:
-    """Return a function that does the same and then restores torch's threads and gradient mode.
-
-    A keyword that it does not have is refused, with the one that was meant.
-    """
+    """Return the function, made to restore torch's modes and to refuse unknown keywords."""
 
     @wraps(function)
     def in_own_modes(*args: _Given.args, **given: _Given.kwargs) -> _Found:
@@ -75,7 +72,7 @@ def is_module(model: Any) -> TypeGuard[Module]:
 def has_tensor(given: Iterable[Any]) -> bool:
     """Return True if a value is a tensor, which is an input of a module and not a text."""
     torch = sys.modules.get("torch")
-    return torch is not None and any(isinstance(each, torch.Tensor) for each in given)
+    return torch is not None and any(isinstance(value, torch.Tensor) for value in given)
 
 
 def _is_split(value: Any) -> bool:
@@ -126,7 +123,6 @@ def load(
     progress: is called as ``progress(file, done, total)`` with bytes while files are downloaded.
     seed: of random weights. d_model, heads, kv_heads, causal, score: the sizes and switches of
         ``mha``.
-
     Raises UsageError (also a ValueError) for an option that this model does not use, LoadError,
     OfflineError or UnsupportedError if it cannot be loaded.
     """
@@ -149,7 +145,6 @@ def load(
 
 def text_or_none(text: str | None) -> str | None:
     """Return a text or None unchanged.
-
     Raises UsageError for an empty text, and for ``-``, which only means standard input when typed.
     """
     if text is None:
@@ -160,10 +155,7 @@ def text_or_none(text: str | None) -> str | None:
 
 
 def one_text(text: str | None, example: str, name: str = "text") -> str:
-    """Return the argument ``text``; raise UsageError if it is missing.
-
-    example: a correct call, for the message. name: of the argument in that call.
-    """
+    """Return ``text``; raise UsageError with a correct call as an ``example`` if it is missing."""
     if (read := text_or_none(text)) is None:
         raise UsageError(f"expected a {name}: {example}")
     return read
@@ -298,15 +290,15 @@ def named_or_loaded(
     returns such a model with it.
     Raises UsageError for a reader if all models are names, and what ``opening`` raises.
     """
-    if reader is not None and all(isinstance(each, str | os.PathLike) for each in models):
+    if reader is not None and all(isinstance(model, str | os.PathLike) for model in models):
         raise UsageError("a tokenizer or processor is for a loaded model: a name brings its own")
-    found: dict[int, str | Model] = {}
-    for each in models:
-        if isinstance(each, str | os.PathLike):
-            found[id(each)] = os.fspath(each)
-        elif id(each) not in found:
-            found[id(each)] = opening(each, reader)
-    return [found[id(each)] for each in models]
+    opened: dict[int, str | Model] = {}
+    for model in models:
+        if isinstance(model, str | os.PathLike):
+            opened[id(model)] = os.fspath(model)
+        elif id(model) not in opened:
+            opened[id(model)] = opening(model, reader)
+    return [opened[id(model)] for model in models]
 
 
 def given_corpus(

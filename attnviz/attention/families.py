@@ -177,9 +177,7 @@ def in_layer(block: str, norms: str, attention: str, feed_forward: str) -> dict[
     return {f"layers.N.{role}": f"{block}.{name}" for role, name in named}
 
 
-Head = dict[str, str]
-"""The tensors of a class's head by name, in the form of ``Family.heads``."""
-
+Head = dict[str, str]  # the tensors of a class's head by name, in the form of ``Family.heads``
 _BY_TOKEN, _BY_TEXT = linear("classifier", "labels"), {"score.weight": "labels d_model"}
 _ANSWERED = linear("qa_outputs", "2")
 
@@ -375,7 +373,7 @@ _GPT_NEOX = Family(
 
 _POOLER, _CHOSEN = linear("pooler.dense", "d_model"), linear("classifier", "1")
 _CLASSIFIED, _NEXT = linear("classifier", "labels"), linear("cls.seq_relationship", "2")
-_MAYBE_POOLED = {name: f"?{said}" for name, said in _POOLER.items()}
+_MAYBE_POOLED = {name: f"?{shape}" for name, shape in _POOLER.items()}
 _DENSE = {**linear("classifier.dense", "d_model"), **linear("classifier.out_proj", "labels")}
 
 _BERT_PREDICTIONS: Head = {

@@ -9,30 +9,41 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
-from attnviz.attention.decoder_config import DecoderConfig, config_from_llama, config_to_llama
 from attnviz.attention.families import (
     ACTIVATIONS,
     FAMILIES,
+    LINEAR,
     MUST_BE,
     SILENT,
     Family,
     NotUnderstoodError,
 )
-from attnviz.attention.family_tensors import Shapes, TensorPart, by_role, head_tensors, parts_of
-from attnviz.attention.numpy_stack import NumpyStack, StackShape
+from attnviz.attention.numpy_stack import LazyTensors, StackShape
 from attnviz.attention.rotary import Linear, Llama3, LongRope, Rotary, Stretch, Yarn
-from attnviz.errors import LoadError, UsageError
 from attnviz.reading import repeated
+
+Shapes = Mapping[str, tuple[int, ...]]  # shapes of stored tensors by name
+
+
+@dataclass(frozen=True)
+class TensorPart:
+    """The position of a role's tensor in the checkpoint's files.
+
+    name: of the stored tensor. rows: the role's rows in it, in the layout (out, in).
+    transposed: whether it is stored (in, out). by_head: if queries, keys and values alternate head
+        by head, the role's index among the three and the number of heads; else None.
+    """
+
+    name: str
+    rows: slice | None = None
+    transposed: bool = False
+    by_head: tuple[int, int] | None = None
 
 
 class StoredParameters(NamedTuple):
-    """The number of parameters of a model, and whether it can have fewer heads.
-
-    number: with tied parameters counted once.
-    fewer: whether its config can say that there are fewer heads of the same width.
-    """
+    """A model's parameters, tied ones counted once, and whether its config allows fewer heads."""
 
     number: int
     fewer: bool
@@ -58,9 +69,10 @@ def checkpoint_layout(fields: Mapping[str, Any], stored: Shapes) -> CheckpointLa
     fields: those of its ``config.json``. stored: the shapes of its tensors. Raises
     NotUnderstoodError, with the reason, if the family's description does not cover everything.
     """
-    family = next((one for one in FAMILIES if fields.get("model_type") in one.model_types), None)
+    kind = fields.get("model_type")
+    family = next((family for family in FAMILIES if kind in family.model_types), None)
     if family is None:
-        raise NotUnderstoodError(f"no description of the model type {fields.get('model_type')!r}")
+        raise NotUnderstoodError(f"no description of the model type {kind!r}")
     used = {family.activation}
     sizes = _sizes(family, fields, used)
     _check_settings(family, fields, used)
@@ -77,11 +89,7 @@ def checkpoint_layout(fields: Mapping[str, Any], stored: Shapes) -> CheckpointLa
         if not isinstance(turned, list) or len(turned) != layers or not {0, 1}.issuperset(turned):
             raise NotUnderstoodError(f"{family.turned} is {turned!r}")
     shape = StackShape(
-        layers=sizes["layers"],
-        heads=sizes["heads"],
-        kv_heads=sizes["kv_heads"],
-        head_dim=sizes["head_dim"],
-        vocabulary=sizes["vocabulary"],
+        **{name: sizes[name] for name in ("layers", "heads", "kv_heads", "head_dim", "vocabulary")},
         context=sizes["context"] - (0 if family.padding is None else family.padding + 1),
         norm=family.norm,
         norm_eps=_number(fields, family.norm_eps, used),
@@ -128,8 +136,8 @@ def checkpoint_layout(fields: Mapping[str, Any], stored: Shapes) -> CheckpointLa
 
 def _sizes(family: Family, fields: Mapping[str, Any], used: set[str]) -> dict[str, int]:
     sizes: dict[str, int] = {}
-    for ours, said in family.sizes.items():
-        field, _, otherwise = said.partition("=")
+    for ours, stated in family.sizes.items():
+        field, _, otherwise = stated.partition("=")
         name = field.removesuffix("?")
         used.add(name)
         value = fields.get(name)
@@ -159,9 +167,10 @@ def _check_settings(family: Family, fields: Mapping[str, Any], used: set[str]) -
     for name, values in {**MUST_BE, **family.settings}.items():
         used.add(name)
         value = fields.get(name, values[0])
-        if not any(type(value) is type(one) and value == one for one in values):
+        if (type(value), value) not in [(type(known), known) for known in values]:
             raise NotUnderstoodError(f"{name} is {value!r}")
-    used.update(said.partition("=")[0] for said in family.biases.values() if isinstance(said, str))
+    biases = [field for field in family.biases.values() if isinstance(field, str)]
+    used.update(field.partition("=")[0] for field in biases)
 
 
 _TYPES: Mapping[str, tuple[type, ...]] = {
@@ -194,8 +203,8 @@ def _check_silent(fields: Mapping[str, Any], vocabulary: int) -> None:
             raise NotUnderstoodError(f"{name} is {value!r}")
 
 
-def _number(fields: Mapping[str, Any], said: str, used: set[str]) -> float:
-    name, _, otherwise = said.partition("=")
+def _number(fields: Mapping[str, Any], stated: str, used: set[str]) -> float:
+    name, _, otherwise = stated.partition("=")
     used.add(name)
     value = fields.get(name, float(otherwise) if otherwise else None)
     if not isinstance(value, float) or not 0 <= value < 1:
@@ -205,9 +214,8 @@ def _number(fields: Mapping[str, Any], said: str, used: set[str]) -> float:
 
 # Layers that differ ---------------------------------------------------------------------------
 
+# Fields that list the attention of each layer, the second as ``[[[kind, …], times], …]``.
 _LISTS = ("layer_types", "attention_types")
-"""Fields that list the attention of each layer, the second as ``[[[kind, …], times], …]``."""
-
 _WHOLE, _WINDOWED = ("full_attention", "global"), ("sliding_attention", "local")
 
 
@@ -271,18 +279,16 @@ def _rotary(
     """Return the rotary positions of a config, or None; the fields read are added to ``used``."""
     if family.rotary is None:
         return None
-    (base, usual_base), (share, usual_share) = (
-        said.split("=") for said in (family.theta, family.share)
-    )
+    (base, usual_base), (share, usual_share) = family.theta.split("="), family.share.split("=")
     used.update((base, share, "rope_parameters", "rope_scaling"))
-    said = fields.get("rope_scaling") or fields.get("rope_parameters") or {}
-    if not isinstance(said, Mapping):
-        raise NotUnderstoodError(f"rope_parameters is {said!r}")
-    rope = dict(said)
+    stated = fields.get("rope_scaling") or fields.get("rope_parameters") or {}
+    if not isinstance(stated, Mapping):
+        raise NotUnderstoodError(f"rope_parameters is {stated!r}")
+    rope = dict(stated)
     kind = str(rope.pop("rope_type", rope.get("type", "default")))
     rope.pop("type", None)
     always, at_will = _FIELDS.get(kind, (set[str](), set[str]()))
-    rope = {name: said for name, said in rope.items() if said is not None or name not in at_will}
+    rope = {name: rope[name] for name in rope if rope[name] is not None or name not in at_will}
     theta = _positive(rope.pop("rope_theta", fields.get(base, float(usual_base))))
     part = _positive(rope.pop("partial_rotary_factor", fields.get(share, float(usual_share))))
     if part > 1 or (part < 1 and family.rotary == "whole"):
@@ -321,10 +327,10 @@ def _stretch(
         whole = bool(rope.get("truncate", True))
         return Yarn(factor, context, _yarn_scale(factor, rope), fast, slow, whole)
     factors = []
-    for said in (rope["short_factor"], rope["long_factor"]):
-        if not isinstance(said, list) or len(said) != dims // 2:
+    for listed in (rope["short_factor"], rope["long_factor"]):
+        if not isinstance(listed, list) or len(listed) != dims // 2:
             raise NotUnderstoodError(f"no list of {dims // 2} factors of rotary positions")
-        factors.append(tuple(map(_positive, said)))
+        factors.append(tuple(map(_positive, listed)))
     usual = 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(context))
     short, long = factors
     return LongRope(short, long, context, _positive(rope.get("attention_factor", usual)))
@@ -343,36 +349,150 @@ def _yarn_scale(factor: float, rope: Mapping[str, Any]) -> float:
     return usual(1.0)
 
 
-def _positive(said: object) -> float:
+def _positive(number: object) -> float:
     """Return a positive number as a float; raise NotUnderstoodError for anything else."""
-    if isinstance(said, bool) or not isinstance(said, int | float) or not 0 < said < math.inf:
-        raise NotUnderstoodError(f"rotary positions of {said!r}")
-    return float(said)
+    if isinstance(number, bool) or not isinstance(number, int | float) or not 0 < number < math.inf:
+        raise NotUnderstoodError(f"rotary positions of {number!r}")
+    return float(number)
 
 
-# The library's own decoder --------------------------------------------------------------------
+# Tensors -----------------------------------------------------------------------------------------
 
 
-def read_decoder(fields: Mapping[str, Any], stored: Shapes) -> DecoderConfig:
-    """Return the configuration of what ``save_checkpoint`` wrote; LoadError for anything else."""
-    try:
-        found = checkpoint_layout(fields, stored)
-        config = config_from_llama(fields, found.shape)
-        expected = config.tensor_shapes()
-        for name in sorted(stored.keys() - expected.keys()):
-            raise NotUnderstoodError(f"the tensor {name} has no place")
-        if checkpoint_layout(config_to_llama(config, "float32"), expected) != found:
-            raise NotUnderstoodError("config.json asks for more than a plain Llama")
-    except (NotUnderstoodError, UsageError) as error:
-        raise LoadError(str(error)) from error
-    return config
+def parts_of(
+    family: Family, fields: Mapping[str, Any], sizes: Mapping[str, int], stored: Shapes
+) -> tuple[str, dict[str, TensorPart]]:
+    """Return the prefix of stored names, and where each role is stored; or NotUnderstoodError."""
+    first = f"{family.tensors['tokens']}.weight"
+    prefix = next((start for start in family.prefixes if start + first in stored), None)
+    if prefix is None:
+        raise NotUnderstoodError(f"the tensor {family.prefixes[0]}{first} is missing")
+    parts, shapes = expected_tensors(family, fields, sizes)
+    expected = {prefix + path: shape for path, shape in shapes.items()}
+    for path, shape in expected.items():
+        if path not in stored:
+            raise NotUnderstoodError(f"the tensor {path} is missing")
+        if stored[path] != shape:
+            raise NotUnderstoodError(f"{path} is {stored[path]}, where {shape} is expected")
+    for path in sorted(stored.keys() - expected.keys()):
+        if not re.fullmatch(family.unused, path.removeprefix(prefix)):
+            raise NotUnderstoodError(f"no description of the tensor {path}")
+    return prefix, {role: replace(part, name=prefix + part.name) for role, part in parts.items()}
 
 
-def llama_stack(
-    config: DecoderConfig,
-    tensors: Mapping[str, NDArray[np.floating]],
-    dtype: DTypeLike = np.float32,
-) -> NumpyStack:
-    """Return a NumPy decoder over tensors by Llama's names, each read when it is first needed."""
-    found = checkpoint_layout(config_to_llama(config, "float32"), config.tensor_shapes())
-    return NumpyStack(found.shape, by_role(tensors, found.parts), dtype)
+def expected_tensors(
+    family: Family, fields: Mapping[str, Any], sizes: Mapping[str, int]
+) -> tuple[dict[str, TensorPart], dict[str, tuple[int, ...]]]:
+    """Return where each role's tensor is stored, and each stored tensor's shape, without prefix."""
+    by_name: dict[str, list[str]] = {}  # the roles that share a tensor, first those of no layer
+    for number in (None, *range(sizes["layers"])):
+        for role, name in family.tensors.items():
+            if role == "embedding_projection" and sizes["embedding"] == sizes["d_model"]:
+                continue
+            if role.startswith("layers.") == (number is not None):
+                stored, held = (text.replace(".N.", f".{number}.") for text in (name, role))
+                by_name.setdefault(stored, []).append(held)
+    parts: dict[str, TensorPart] = {}
+    expected: dict[str, tuple[int, ...]] = {}
+    for name, roles in by_name.items():
+        for kind in ("weight", "bias"):
+            shapes = [_expected(role, kind, family, fields, sizes) for role in roles]
+            known = [shape for shape in shapes if shape is not None]
+            if not known:
+                continue
+            path = f"{name}.{kind}"
+            rows = sum(shape[0] for shape in known)
+            is_linear = roles[0].rpartition(".")[2] in LINEAR
+            turned = family.transposed and len(known[0]) > 1 and is_linear
+            whole = (rows, *known[0][1:])
+            expected[path] = whole[::-1] if turned else whole
+            start = 0
+            for index, role in enumerate(roles):
+                cut = slice(start, start + known[index][0]) if len(roles) > 1 else None
+                start += known[index][0]
+                by_head = (index, sizes["heads"]) if family.by_head and cut else None
+                parts[f"{role}.{kind}"] = TensorPart(path, cut, turned, by_head)
+    return parts, expected
+
+
+def _expected(
+    role: str, kind: str, family: Family, fields: Mapping[str, Any], sizes: Mapping[str, int]
+) -> tuple[int, ...] | None:
+    """Return the shape of a role's tensor of a kind; None for a bias that it does not have."""
+    name, width, inner = role.rpartition(".")[2], sizes["d_model"], sizes["d_ff"]
+    query, key = sizes["heads"] * sizes["head_dim"], sizes["kv_heads"] * sizes["head_dim"]
+    shape: tuple[int, ...] = {
+        "tokens": (sizes["vocabulary"], sizes["embedding"]),
+        "positions": (sizes["context"], sizes["embedding"]),
+        "types": (sizes.get("types", 0), sizes["embedding"]),
+        "embedding_norm": (sizes["embedding"],),
+        "embedding_projection": (width, sizes["embedding"]),
+        "query": (query, width),
+        "key": (key, width),
+        "value": (key, width),
+        "output": (width, query),
+        "query_norm": (sizes["head_dim"],),
+        "key_norm": (sizes["head_dim"],),
+        "gate": (inner, width),
+        "up": (inner, width),
+        "down": (width, inner),
+    }.get(name, (width,))
+    if kind == "weight":
+        return shape
+    biased: bool | str = family.biases.get(name, False)
+    if name.endswith("_norm"):
+        biased = family.norm == "layer"
+    elif name == "embedding_projection":
+        biased = True
+    if isinstance(biased, str):
+        field_name, _, otherwise = biased.partition("=")
+        biased = bool(fields.get(field_name, otherwise == "true"))
+    return shape[:1] if biased else None
+
+
+def head_tensors(
+    family: Family,
+    architecture: str,
+    fields: Mapping[str, Any],
+    sizes: Mapping[str, int],
+    stored: Shapes,
+    prefix: str,
+) -> dict[str, TensorPart]:
+    """Return where a model class's head is stored, by role; NotUnderstoodError if it is another."""
+    if architecture not in family.heads:
+        raise NotUnderstoodError(f"no description of a {architecture}")
+    tied = fields.get("tie_word_embeddings", family.tied)
+    parts: dict[str, TensorPart] = {}
+    for name, description in family.heads[architecture].items():
+        role, _, shape = description.removeprefix("?").rpartition(": ")
+        path = name if name in stored else prefix + name
+        expected = tuple(sizes.get(word) or int(word) for word in shape.split())
+        if path in stored:
+            if stored[path] != expected:
+                raise NotUnderstoodError(f"{path} is {stored[path]}, where {expected} is expected")
+            if role:
+                parts[role] = TensorPart(path)
+        elif not description.startswith("?") and not (tied and role == "unembedding.weight"):
+            raise NotUnderstoodError(f"the tensor {name} is missing")
+        elif role == "unembedding.weight":
+            parts[role] = TensorPart(f"{prefix}{family.tensors['tokens']}.weight")
+    return parts
+
+
+def by_role(stored: Any, parts: Mapping[str, TensorPart]) -> LazyTensors:
+    """Return the tensors by role, each cut out of a stored tensor at every access."""
+
+    def cut(role: str) -> NDArray[np.floating]:
+        part = parts[role]
+        tensor: Any = stored[part.name]
+        if part.transposed:
+            tensor = tensor.transpose()
+        if part.by_head is not None:
+            third, heads = part.by_head
+            rows = np.arange(len(tensor)).reshape(heads, 3, -1)[:, third].ravel()
+            tensor = tensor[rows]
+        elif part.rows is not None:
+            tensor = tensor[part.rows]
+        return tensor
+
+    return LazyTensors(parts, cut)

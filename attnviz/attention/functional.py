@@ -26,8 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.floating]
-Array: TypeAlias = Any
-"""An array of any library that follows the array API standard."""
+Array: TypeAlias = Any  # an array of any library that follows the array API standard
 
 Score: TypeAlias = Literal["scaled-dot", "dot", "additive"]
 """How a query and a key are matched: q·k/√d_k, q·k, or Σ v·tanh(q + k)."""
@@ -89,10 +88,7 @@ def additive_scores(query: Array, key: Array, weight: Array | None = None) -> Ar
 
 
 def scores_by(score: Score, query: Array, key: Array, weight: Array | None = None) -> Array:
-    """Return attention scores (..., head, query, key), computed in the way that ``score`` names.
-
-    weight: the v of ``additive_scores``; None for all ones, and for the other scores.
-    """
+    """Return scores (..., head, query, key) as ``score`` names; weight: see ``additive_scores``."""
     if score == "additive":
         return additive_scores(query, key, weight)
     return attention_scores(query, key, 1.0 if score == "dot" else None)
@@ -223,24 +219,18 @@ def combine_masks(*masks: Array | None) -> Array | None:
 
     Boolean masks alone give a boolean mask; with an additive one the result is additive.
     """
-    combined = None
-    for mask in masks:
-        if mask is not None:
-            combined = mask if combined is None else _combine_two(combined, mask)
+    combined, *others = [mask for mask in masks if mask is not None] or [None]
+    for mask in others:
+        xp = namespace(combined, mask)
+        is_boolean = xp.isdtype(combined.dtype, "bool")
+        boolean, other = (combined, mask) if is_boolean else (mask, combined)
+        if not xp.isdtype(boolean.dtype, "bool"):
+            combined = combined + mask
+        elif xp.isdtype(other.dtype, "bool"):
+            combined = boolean & other
+        else:
+            combined = xp.where(boolean, other, xp.full_like(other, -math.inf))
     return combined
-
-
-def _combine_two(one: Array, other: Array) -> Array:
-    xp = namespace(one, other)
-    one_is_boolean = xp.isdtype(one.dtype, "bool")
-    other_is_boolean = xp.isdtype(other.dtype, "bool")
-    if one_is_boolean and other_is_boolean:
-        return one & other
-    if one_is_boolean:
-        return xp.where(one, other, xp.full_like(other, -math.inf))
-    if other_is_boolean:
-        return xp.where(other, one, xp.full_like(one, -math.inf))
-    return one + other
 
 
 # Activations of feed-forward blocks ---------------------------------------------------------------
@@ -249,8 +239,7 @@ Activation = Literal["silu", "gelu", "gelu_tanh", "relu"]
 """Activation function of a feed-forward block: x·σ(x), x·Φ(x) (Hendrycks & Gimpel 2016), the tanh
 approximation of x·Φ(x), or max(x, 0)."""
 
-NEARLY_ZERO = 0.05
-"""An activation or a gate closer to zero than this passes next to nothing on."""
+NEARLY_ZERO = 0.05  # an activation or a gate closer to zero than this passes next to nothing on
 
 
 def _silu(x: Floats) -> Floats:
@@ -277,8 +266,8 @@ def _gelu_tanh(x: Floats) -> Floats:
     return gelu
 
 
+# The coefficients of Abramowitz & Stegun (1964), 7.1.26, the highest power first.
 _ERROR = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)
-"""The coefficients of Abramowitz & Stegun (1964), 7.1.26, the highest power first."""
 
 
 def _gelu(x: Floats) -> Floats:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from functools import partial
+from itertools import takewhile
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -25,8 +26,8 @@ Edit = Callable[[str, int, Floats], Floats]
 head, dim). A ``pattern`` is (row, query, head, key). Key/value heads have one key and value;
 ``residual`` and ``mlp`` have one head. Only ``output`` may be changed in place."""
 
+# The sorts that are changed before the heads put out anything.
 _BEFORE = frozenset({"residual", "query", "key", "value", "pattern"})
-"""The sorts that are changed before the heads put out anything."""
 
 
 class GrowingRun:
@@ -52,16 +53,14 @@ class GrowingRun:
         self.end = rows
         self.bytes = sum(values.nbytes for values in self.held.values())
 
-    def each(self) -> list[GrowingRun]:
+    def by_text(self) -> list[GrowingRun]:
         """Return a run of its own for each text of this run."""
-        found = []
-        for text in range(len(self.end)):
-            run = copy(self)
-            run.held = {place: held[text : text + 1] for place, held in self.held.items()}
+        runs = [copy(self) for _ in self.end]
+        for text, run in enumerate(runs):
+            run.held = {key: values[text : text + 1] for key, values in self.held.items()}
             run.end = self.end[text : text + 1]
             run.bytes = self.bytes // len(self.end)
-            found.append(run)
-        return found
+        return runs
 
     def ends(
         self,
@@ -101,8 +100,8 @@ class GrowingRun:
             rows = self._after(layer, attention, rows[:, -kept:], outputs, edit=edit, sorts=sorts)
         return rows
 
-    def _keep(self, what: str, layer: int, values: Floats) -> Floats:
-        self.held[what, layer] = values
+    def _keep(self, sort: str, layer: int, values: Floats) -> Floats:
+        self.held[sort, layer] = values
         return values
 
     def _outputs(
@@ -124,20 +123,23 @@ class GrowingRun:
         query, *pair = attention.heads_of(read, read, read, range(start, self.tokens))
         if "query" in sorts:
             query = edit("query", layer, query.swapaxes(1, 2)).swapaxes(1, 2)
-        for at, what in enumerate(("key", "value")):
-            if what in sorts:
-                shared = edit(what, layer, pair[at][:, ::groups].swapaxes(1, 2))
+        for at, sort in enumerate(("key", "value")):
+            if sort in sorts:
+                shared = edit(sort, layer, pair[at][:, ::groups].swapaxes(1, 2))
                 pair[at] = np.repeat(shared.swapaxes(1, 2), groups, 1)
             if start:
-                ours = np.repeat(self.held[what, layer][:, :start].swapaxes(1, 2), groups, 1)
+                ours = np.repeat(self.held[sort, layer][:, :start].swapaxes(1, 2), groups, 1)
                 past = np.broadcast_to(ours, (len(rows), *ours.shape[1:]))
                 pair[at] = np.concatenate([past, pair[at]], 2)
         mask = None
         if attention.causal:
             mask = causal_mask(kept, self.tokens, rows, attention.window)
-        change = partial(_crossed, edit, layer) if "pattern" in sorts else None
-        key, value = pair
-        return attention.attend(query[:, :, -kept:], key, value, mask, change)[0]
+
+        def change(weights: Floats) -> Floats:
+            return edit("pattern", layer, weights.swapaxes(1, 2)).swapaxes(1, 2)
+
+        changed = change if "pattern" in sorts else None
+        return attention.attend(query[:, :, -kept:], pair[0], pair[1], mask, changed)[0]
 
     def _after(
         self,
@@ -163,16 +165,11 @@ def _forked(rows: Floats, own: Floats, source: Sequence[int]) -> Floats:
     return np.concatenate([rows, own])[list(source)]
 
 
-def _whole(edit: Edit, what: str, layer: int, rows: Floats) -> Floats:
-    return edit(what, layer, rows[:, :, None])[:, :, 0]
+def _whole(edit: Edit, sort: str, layer: int, rows: Floats) -> Floats:
+    return edit(sort, layer, rows[:, :, None])[:, :, 0]
 
 
-def _crossed(edit: Edit, layer: int, weights: Floats) -> Floats:
-    return edit("pattern", layer, weights.swapaxes(1, 2)).swapaxes(1, 2)
-
-
-_HELD = 2**24
-"""The most attention weights of a layer that are in memory at once."""
+_HELD = 2**24  # the most attention weights of a layer that are in memory at once
 
 
 class StackReader:
@@ -193,15 +190,16 @@ class StackReader:
         ``NumpyStack.logits`` does.
         """
         text = tuple(ids)
-        known = 0 if self._is_turned_anew(len(text)) else shared(text[:-1], self._ids)
+        shape, known = self._stack.shape, shared(text[:-1], self._ids)
+        held = max(1, _HELD // (shape.heads * len(text)))  # tokens whose weights are held at a time
+        if (rotary := shape.rotary) is not None and rotary.stretch is not None:
+            held = len(text)  # the angles depend on the length
+            before, now = (rotary.frequencies(shape.head_dim, len(t)) for t in (self._ids, text))
+            known = known if before == now else 0  # it is longer than the context of LongRoPE
         self._ids = ()  # a failed run must leave nothing cached
         for layer in self._past:
             layer.cut(known)
         rows: dict[int, Floats] = {}
-        shape = self._stack.shape
-        held = max(1, _HELD // (shape.heads * len(text)))  # tokens whose weights are held at a time
-        if shape.rotary is not None and shape.rotary.stretch is not None:
-            held = len(text)  # the angles depend on the length
 
         def take(layer: int, weights: Floats, outputs: Floats) -> None:
             rows[layer] = weights[:, -1].copy()
@@ -213,22 +211,8 @@ class StackReader:
         self._ids = text
         return scores, rows
 
-    def _is_turned_anew(self, tokens: int) -> bool:
-        """Return whether a text is the first one that is longer than the context of LongRoPE."""
-        shape = self._stack.shape
-        if shape.rotary is None or shape.rotary.stretch is None or not self._ids:
-            return False
-        before, now = (
-            shape.rotary.frequencies(shape.head_dim, count) for count in (len(self._ids), tokens)
-        )
-        return before != now
-
 
 def shared(text: Sequence[int], other: Sequence[int]) -> int:
     """Return how many tokens at their beginning two texts share."""
-    alike = 0
-    for one, two in zip(text, other, strict=False):
-        if one != two:
-            break
-        alike += 1
-    return alike
+    pairs = zip(text, other, strict=False)
+    return len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))

@@ -80,15 +80,9 @@ class MultiHeadAttention(nn.Module):
         score: Score = "scaled-dot",
     ) -> None:
         super().__init__()
+        widths = {"key_width": key_width, "value_width": value_width, "output_width": output_width}
         self.shape = shape = AttentionShape.of(
-            d_model,
-            heads,
-            kv_heads,
-            head_dim,
-            value_dim=value_dim,
-            key_width=key_width,
-            value_width=value_width,
-            output_width=output_width,
+            d_model, heads, kv_heads, head_dim, value_dim=value_dim, **widths
         )
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout is a probability in [0, 1), got {dropout}")
@@ -204,7 +198,12 @@ def fused_attention(
     learns = torch.is_grad_enabled() and query.requires_grad
     slow = learns and query.device.type == "cpu" and query.dtype == torch.bfloat16
     if mask is None and causal and not dropout and slow:
-        return _plain_causal_attention(query, key, value, scale)
+        future = torch.full((query.shape[-2], key.shape[-2]), -math.inf, dtype=query.dtype).triu_(1)
+        scale = query.shape[-1] ** -0.5 if scale is None else scale
+        query_rows, key_columns = query.flatten(0, -3), key.flatten(0, -3).transpose(-2, -1)
+        weights = torch.baddbmm(future, query_rows, key_columns, alpha=scale).softmax(dim=-1)
+        output = torch.bmm(weights, value.flatten(0, -3))
+        return output.view(*query.shape[:-1], value.shape[-1])
     if mask is None:
         return functional.scaled_dot_product_attention(
             query, key, value, is_causal=causal, dropout_p=dropout, scale=scale
@@ -222,15 +221,3 @@ def fused_attention(
         scale=scale,
     )
     return output.masked_fill(blind, 0)
-
-
-def _plain_causal_attention(
-    query: Tensor, key: Tensor, value: Tensor, scale: float | None
-) -> Tensor:
-    future = torch.full((query.shape[-2], key.shape[-2]), -math.inf, dtype=query.dtype).triu_(1)
-    scale = query.shape[-1] ** -0.5 if scale is None else scale
-    scores = torch.baddbmm(
-        future, query.flatten(0, -3), key.flatten(0, -3).transpose(-2, -1), alpha=scale
-    )
-    output = torch.bmm(scores.softmax(dim=-1), value.flatten(0, -3))
-    return output.view(*query.shape[:-1], value.shape[-1])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Any, ParamSpec, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +24,7 @@ from attnviz.attention.functional import (
 from attnviz.attention.rotary import Rotary, apply_rotary, counted_tables
 from attnviz.attention.shape import AttentionShape, as_rotary
 
-_FIRST = 64
-"""Tokens that the cache has room for at first; the room doubles when it is full."""
+_FIRST = 64  # tokens that the cache has room for at first; the room doubles when it is full
 
 
 class KeyValues:
@@ -58,9 +57,6 @@ class KeyValues:
         if self._room is not None:
             room[:, : self.tokens] = self._room[part][:, : self.tokens]
         return room
-
-
-_PARAMETERS = ("weight", "bias")
 
 
 @dataclass(frozen=True, eq=False)
@@ -268,22 +264,15 @@ class NumpyAttention:
 
     def alone(self, head: int) -> NumpyAttention:
         """Return the attention of one query head and its key/value head."""
-
-        def chosen(part: str, at: int, heads: int) -> dict[str, Floats]:
-            found = {f"{part}_{kind}": getattr(self, f"{part}_{kind}") for kind in _PARAMETERS}
-            return {
-                name: array.reshape(heads, -1, *array.shape[1:])[at]
-                for name, array in found.items()
-                if array is not None
-            }
-
         shape = self.shape
-        parts = chosen("query", head, shape.heads)
-        for part in ("key", "value"):
-            parts |= chosen(part, head // shape.groups, shape.kv_heads)
-        output = self.output_by_head[:, head]
-        given: dict[str, Any] = {**parts, "output_weight": output, "heads": 1, "kv_heads": 1}
-        return replace(self, **given, removed=())
+        rows = [("query", head, shape.heads)]
+        rows += [(name, head // shape.groups, shape.kv_heads) for name in ("key", "value")]
+        parts: dict[str, Any] = {"output_weight": self.output_by_head[:, head]}
+        for name, at, heads in rows:
+            for part in (f"{name}_weight", f"{name}_bias"):
+                if (array := getattr(self, part)) is not None:
+                    parts[part] = array.reshape(heads, -1, *array.shape[1:])[at]
+        return replace(self, **parts, heads=1, kv_heads=1, removed=())
 
     def moved_inputs(
         self, x: Floats, change: Floats, *, biases: bool = False
@@ -296,9 +285,9 @@ class NumpyAttention:
 
         def moved(part: str) -> Floats:
             bias = getattr(self, f"{part}_bias") if biases else None
-            found: Floats = project(change, getattr(self, f"{part}_weight"), bias)
+            projected: Floats = project(change, getattr(self, f"{part}_weight"), bias)
             held = self._held(part, x)
-            return found if held is None else found * held
+            return projected if held is None else projected * held
 
         query, key, value = (moved(part) for part in ("query", "key", "value"))
         query = query * x.dtype.type(self.query_factor)
@@ -315,13 +304,12 @@ class NumpyAttention:
             tables = as_rotary(self.rotary), range(x.shape[-2]), self.shape.head_dim
             cos, sin = counted_tables(*tables, x.dtype)
             query, key = apply_rotary(query, cos, -sin), apply_rotary(key, cos, -sin)
-        found = []
-        for part, vectors in (("query", merge_heads(query)), ("key", merge_heads(key))):
-            held = self._held(part, x)
-            found.append(
-                (vectors if held is None else vectors * held) @ getattr(self, f"{part}_weight")
-            )
-        return found[0], found[1]
+
+        def back(part: str, vectors: Floats) -> Floats:
+            held, merged = self._held(part, x), merge_heads(vectors)
+            return (merged if held is None else merged * held) @ getattr(self, f"{part}_weight")
+
+        return back("query", query), back("key", key)
 
     def seen(self, x: Floats) -> NDArray[np.bool_] | None:
         """Return the causal mask (query, key), True where a query sees a key; None if all are."""
@@ -425,3 +413,63 @@ def _xavier_uniform(generator: np.random.Generator, size: tuple[int, int]) -> Fl
 def _check(name: str, array: Floats | None, expected: tuple[int, ...]) -> None:
     if array is not None and array.shape != expected:
         raise ValueError(f"expected {name} of shape {expected}, got {array.shape}")
+
+
+# Rounded to bfloat16, a type that NumPy lacks -----------------------------------------------------
+
+_Given = ParamSpec("_Given")
+
+
+def to_bfloat16(numbers: Floats) -> Floats:
+    """Return each number rounded to bfloat16: eight significant bits, ties to even."""
+    bits = numbers.astype(np.float32, copy=False).view(np.uint32)
+    rounded = bits >> np.uint32(16)
+    rounded &= np.uint32(1)
+    rounded += np.uint32(0x7FFF)  # halfway, and one more where the last kept bit is odd
+    rounded += bits
+    rounded &= np.uint32(0xFFFF0000)
+    return rounded.view(np.float32).astype(numbers.dtype, copy=False)
+
+
+def rounding(compute: Callable[_Given, Floats]) -> Callable[_Given, Floats]:
+    """Return a method that rounds the result of another one to bfloat16."""
+
+    def rounded(*given: _Given.args, **named: _Given.kwargs) -> Floats:
+        return to_bfloat16(compute(*given, **named))
+
+    return rounded
+
+
+class NarrowAttention(NumpyAttention):
+    """NumPy attention that rounds all arrays to bfloat16 as torch does, but inside the softmax."""
+
+    @classmethod
+    def of(cls, attention: NumpyAttention) -> Self:
+        """Return a rounding attention with the parameters of ``attention``, not yet rounded."""
+        return cls(**{part.name: getattr(attention, part.name) for part in fields(attention)})
+
+    joined = rounding(NumpyAttention.joined)
+
+    def attend(
+        self,
+        query: Floats,
+        key: Floats,
+        value: Floats,
+        mask: NDArray[Any] | None,
+        edit: Callable[[Floats], Floats] | None = None,
+    ) -> tuple[Floats, Floats]:
+        scaled = self.score == "scaled-dot"
+        score = "dot" if scaled else self.score
+        scores = to_bfloat16(scores_by(score, query, key, self.score_weight))
+        if scaled:
+            scores = to_bfloat16(scores / query.dtype.type(math.sqrt(query.shape[-1])))
+        weights = to_bfloat16(masked_softmax(scores, mask))
+        weights = weights if edit is None else edit(weights)
+        return to_bfloat16(attention_output(weights, value)), weights
+
+    def heads_of(self, *given: Any, **named: Any) -> tuple[Floats, Floats, Floats]:
+        query, key, value = super().heads_of(*given, **named)
+        return to_bfloat16(query), to_bfloat16(key), to_bfloat16(value)
+
+    def _normed(self, x: Floats, gain: Floats | None) -> Floats:
+        return to_bfloat16(super()._normed(to_bfloat16(x), gain))

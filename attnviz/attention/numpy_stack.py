@@ -26,12 +26,17 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from attnviz.attention.functional import ACTIVATE, Activation, Floats, project
-from attnviz.attention.numpy_attention import KeyValues, NumpyAttention
+from attnviz.attention.numpy_attention import (
+    KeyValues,
+    NarrowAttention,
+    NumpyAttention,
+    rounding,
+    to_bfloat16,
+)
 from attnviz.attention.rotary import Rotary
 from attnviz.errors import UsageError
 
-_MOST_COPIED = 2**26
-"""Bytes of converted tensors that are kept; further tensors are converted anew in each run."""
+_MOST_COPIED = 2**26  # bytes of converted tensors that are kept; others are converted in each run
 
 
 class LazyTensors(Mapping[str, Floats]):
@@ -216,10 +221,7 @@ class NumpyStack:
         return changed
 
     def logits(self, ids: ArrayLike) -> Floats:
-        """Return next-token logits (..., token, vocab) for token ids (..., token).
-
-        Raises UsageError for no token, an unknown one, or more of them than the context holds.
-        """
+        """Return next-token logits (..., token, vocab) for ids (..., token); see ``checked``."""
         return self.unembed(self.run_outputs(ids, lambda layer, weights, outputs: None))
 
     def run_outputs(
@@ -512,22 +514,22 @@ def _activated(stack: NumpyStack, layer: int, read: Floats) -> tuple[Floats, Flo
 
 def embeddings(stack: NumpyStack, ids: NDArray[np.integer], start: int = 0) -> dict[str, Floats]:
     """Return rows of the tables ``tokens``, ``positions``, ``types`` from token ``start`` on."""
-    found = {"tokens": stack.tensors.rows("tokens.weight", ids[..., start:])}
+    rows = {"tokens": stack.tensors.rows("tokens.weight", ids[..., start:])}
     if stack.shape.embedding_scale != 1.0:
-        found["tokens"] = found["tokens"] * stack.dtype.type(stack.shape.embedding_scale)
+        rows["tokens"] = rows["tokens"] * stack.dtype.type(stack.shape.embedding_scale)
     if "positions.weight" in stack.tensors:
         places: NDArray[np.integer] | slice = slice(start, ids.shape[-1])
         if (padding := stack.shape.padding) is not None:  # counted from the row after it
             counted = ids != padding
             places = (np.cumsum(counted, axis=-1) * counted + padding)[..., start:]
-        found["positions"] = stack.tensors.rows("positions.weight", places)
+        rows["positions"] = stack.tensors.rows("positions.weight", places)
     if "types.weight" in stack.tensors:
         segments: NDArray[np.integer] | slice = slice(0, 1)
         pair, count = stack.segments, ids.shape[-1]
         if pair is not None and count <= len(pair[0]) and (ids == pair[0][:count]).all():
             segments = pair[1][start:count]
-        found["types"] = stack.tensors.rows("types.weight", segments)
-    return found
+        rows["types"] = stack.tensors.rows("types.weight", segments)
+    return rows
 
 
 def _centred(shape: StackShape, x: Floats) -> Floats:
@@ -560,3 +562,31 @@ def _unembedding_row(tensors: ConvertedTensors, token: int) -> tuple[Floats, flo
     row = tensors.rows(table, slice(token, token + 1))[0]
     bias = tensors.optional("unembedding.bias")
     return row, 0.0 if bias is None else float(bias[token])
+
+
+class NarrowStack(NumpyStack):
+    """A NumPy model that rounds its weights, and the inputs and outputs of each part, to bfloat16.
+
+    Sums within a matrix product, a norm or a softmax keep their width, as on torch. The size of the
+    error agrees with a run in bfloat16 on torch (tests/benchmarks/bench_rounding.py); its sign does
+    not.
+    """
+
+    @classmethod
+    def of(cls, stack: NumpyStack) -> NarrowStack:
+        """Return the same model with rounding. stack: the model."""
+        tensors = stack.tensors
+        rounded = LazyTensors(tensors.stored, lambda name: to_bfloat16(tensors[name]))
+        return cls(stack.shape, rounded, stack.dtype)
+
+    embed = rounding(NumpyStack.embed)
+    after_layer = rounding(NumpyStack.after_layer)
+
+    def attention(self, layer: int) -> NumpyAttention:
+        return NarrowAttention.of(super().attention(layer))
+
+    def _norm(self, name: str, residual: Floats) -> Floats:
+        return to_bfloat16(super()._norm(name, to_bfloat16(residual)))
+
+    def _project(self, name: str, x: Floats) -> Floats:
+        return to_bfloat16(super()._project(name, to_bfloat16(x)))

@@ -19,9 +19,7 @@ from numpy.typing import NDArray
 
 from attnviz.attention.functional import Array, namespace
 
-Powers = NDArray[np.float32]
-"""theta^(2p / dims) of each pair p: its wavelength over 2π."""
-
+Powers = NDArray[np.float32]  # theta^(2p / dims) of each pair p: its wavelength over 2π
 _ONE = np.float32(1)
 
 
@@ -52,11 +50,11 @@ class Llama3:
     scale: float = 1.0
 
     def frequencies(self, powers: Powers, theta: float, tokens: int) -> Powers:
-        found = _ONE / powers
-        lengths = np.float32(2 * math.pi) / found
+        speeds = _ONE / powers
+        lengths = np.float32(2 * math.pi) / speeds
         share = (np.float32(self.context) / lengths - self.low) / (self.high - self.low)
         share = np.clip(share, 0, 1).astype(np.float32)
-        return (1 - share) * (found / np.float32(self.factor)) + share * found
+        return (1 - share) * (speeds / np.float32(self.factor)) + share * speeds
 
 
 @dataclass(frozen=True)
@@ -134,10 +132,10 @@ class Rotary:
         exponents = np.arange(0, dims, 2, dtype=np.float32) / np.float32(dims)
         powers = (np.float64(self.theta) ** exponents.astype(np.float64)).astype(np.float32)
         if self.stretch is None:
-            found = _ONE / powers
+            speeds = _ONE / powers
         else:
-            found = self.stretch.frequencies(powers, self.theta, tokens)
-        return found.tolist()
+            speeds = self.stretch.frequencies(powers, self.theta, tokens)
+        return speeds.tolist()
 
     def tables(self, positions: Array, head_dim: int, like: Array) -> tuple[Array, Array]:
         """Return cosine and sine of the angle of every position and dimension: (..., token, dims).
@@ -148,8 +146,8 @@ class Rotary:
         xp = namespace(like)
         places = xp.asarray(positions, dtype=xp.float32, device=like.device)
         tokens = 1 if self.stretch is None else int(xp.max(places)) + 1
-        found = self.frequencies(head_dim, tokens)
-        speeds = xp.asarray(found, dtype=xp.float32, device=like.device)
+        speeds = self.frequencies(head_dim, tokens)
+        speeds = xp.asarray(speeds, dtype=xp.float32, device=like.device)
         half = places[..., None] * speeds
         angles = xp.concat([half, half], axis=-1)
         scale: Any = 1.0 if self.stretch is None else self.stretch.scale

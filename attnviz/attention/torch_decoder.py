@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from attnviz.attention.decoder_config import LLAMA_PROJECTIONS, DecoderConfig, require_growth
+from attnviz.attention.checkpoint import LLAMA_PROJECTIONS, DecoderConfig, require_growth
 from attnviz.attention.module import MultiHeadAttention
 from attnviz.errors import UsageError
 
@@ -203,4 +203,4 @@ def _blocks(small: DecoderConfig, large: DecoderConfig) -> dict[str, _Block]:
 
 
 def _per_head(dimensions: Sequence[int], heads: int, head_dim: int) -> list[int]:
-    return [head * head_dim + one for head in range(heads) for one in dimensions]
+    return [head * head_dim + dimension for head in range(heads) for dimension in dimensions]

@@ -10,7 +10,7 @@ from attnviz.cli.outlet import Outlet
 from attnviz.errors import UsageError
 from attnviz.inspect.interventions.ablate.request import AblateRequest
 from attnviz.inspect.prune.request import PruneRequest
-from attnviz.models.python_file import built, names_function, running
+from attnviz.models.resolve import built, names_function, running
 from attnviz.options import Sharding
 
 ABLATE = """
@@ -33,8 +33,7 @@ class _Model(shared.SeededModel, shared.OwnShape, Sharding, shared.LoadedModel):
 _OWN = ("TEXT", "--model", "--trust-remote-code", "--seed", "--device", "--threads")
 """The options that a module of the person's own takes."""
 
-_FOLLOWED = 3
-"""Number of heads whose losses by token a first screen may show."""
+_FOLLOWED = 3  # number of heads whose losses by token a first screen may show
 
 
 @command(

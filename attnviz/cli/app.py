@@ -50,8 +50,7 @@ GROUPS = {
 }
 """What each command does, by group and command; two short lines share one line of the help."""
 
-_SHORT = 25
-"""The columns of a line that leaves room for a second command."""
+_SHORT = 25  # the columns of a line that leaves room for a second command
 
 COMMANDS = {name: line for group in GROUPS.values() for name, line in group.items()}
 
@@ -59,10 +58,12 @@ _TOGETHER = {
     "heads": ("heads", "rollout"),
     "prompts": ("why", "link", "lens", "patch", "path"),
     "cards": ("head", "report"),
-    "corpora": ("align", "atlas", "merge", "retrieve"),
+    "corpora": ("align", "atlas", "merge", "patterns", "retrieve"),
     "ablate": ("ablate", "prune"),
-    "verify": ("verify", "scaling"),
-    "training": ("sweep", "train"),
+    "diff": ("check", "diff"),
+    "explore": ("explore", "generate"),
+    "docs": ("docs", "use"),
+    "learn": ("scaling", "sweep", "train", "verify"),
 }
 """The modules that have several commands, which read the same; each other command has its own."""
 
@@ -81,8 +82,8 @@ LEAST_FOR_PAIRS = 80
 def _lines(commands: Mapping[str, str], max_width: int) -> Iterator[str]:
     """Yield the lines of the help for some commands.
 
-    commands: the help line of each by its name. max_width: in characters. A narrow
-        terminal leaves out the lines of commands with short ones: their names share a line.
+    commands: the help line of each by its name. max_width: in characters. A narrow terminal leaves
+        out the lines of commands with short ones: their names share a line.
     """
     if max_width >= LEAST_FOR_PAIRS:
         yield from paired(commands)
@@ -95,20 +96,17 @@ def _lines(commands: Mapping[str, str], max_width: int) -> Iterator[str]:
 
 
 def paired(commands: Mapping[str, str]) -> Iterator[str]:
-    """Yield the lines of a list of commands: one command in a line, or two if they are short.
-
-    commands: the help line of each by its name.
-    """
+    """Yield the lines of a list of commands: one command in a line, or two if they are short."""
     waiting = ""  # a short one, until a second comes
     for name, line in commands.items():
-        said, short = f"{name.ljust(10)}{line}", len(line) <= _SHORT
+        text, short = f"{name.ljust(10)}{line}", len(line) <= _SHORT
         if short and not waiting:
-            waiting = said
+            waiting = text
         elif short:
-            yield waiting.ljust(_SHORT + 11) + said
+            yield waiting.ljust(_SHORT + 11) + text
             waiting = ""
         else:
-            yield said
+            yield text
     if waiting:
         yield waiting
 
@@ -140,7 +138,7 @@ class _Lazy(TyperGroup):
                 lines.append(title + line)
                 title = " " * 9
         start = f'{path} heads "The cat sat on the mat because it was tired."'
-        options = ", ".join(name for one in self.get_params(ctx) for name in sorted(one.opts))
+        options = ", ".join(name for param in self.get_params(ctx) for name in sorted(param.opts))
         whole = wrap(options, room - 9) if ctx.meta[WHOLE] else []
         lines += [""] * (not whole)  # twenty-three lines with or without
         lines.append(f"{'Start'.ljust(9)}{start}")

@@ -41,9 +41,7 @@ _QUOTED = re.compile(r"""(?<!\w)'(?:[^'\\]|\\.)*'(?!\w)|(?<!\w)"(?:[^"\\]|\\.)*"
 _LOST = re.compile("gloo|nccl", re.IGNORECASE)
 """Matches what the libraries that join processes say if one of them is gone."""
 
-_MOST_TOLD = 120
-"""Most characters shown of torch's long messages on memory."""
-
+_MOST_TOLD = 120  # most characters shown of torch's long messages on memory
 _LONGEST_QUOTE, _LONGEST_PATH, _LONGEST_LINE = 80, 255, 1000
 """Most columns of a quote, of a path and of the whole message."""
 
@@ -104,13 +102,13 @@ def run() -> int:
 
 def _importing(error: BaseException) -> str | None:
     """Return the name of the library whose import failed; None for an error of another kind."""
-    found, step = None, error.__traceback__
+    library, step = None, error.__traceback__
     while step is not None:
         top = str(step.tb_frame.f_globals.get("__name__")).partition(".")[0]
         if step.tb_frame.f_code.co_name == "<module>" and top != "attnviz":
-            found = top
+            library = top
         step = step.tb_next
-    return found
+    return library
 
 
 def _unusable(library: str, error: Exception) -> str:
@@ -165,10 +163,7 @@ def _reader_gone() -> int:
 
 
 def _say(message: str, code: int) -> int:
-    """Print one line of limited length to standard error; return ``code`` for the exit.
-
-    message: its unsafe characters are escaped.
-    """
+    """Print one line, with unsafe characters escaped, to standard error; return ``code``."""
     if not tells_its_end():
         return code
     if is_together() and _LOST.search(message):
@@ -181,10 +176,7 @@ def _say(message: str, code: int) -> int:
 
 
 def _cut(quoted: re.Match[str]) -> str:
-    """Return a quoted text cut to 80 characters, or a path cut to 255.
-
-    quoted: the match of a text with its quotes in a message.
-    """
+    """Return a quoted text of a message cut to 80 characters, or a path cut to 255."""
     text = quoted[0]
     mark = text[0] if text[0] in "'\"" else ""
     longest = _LONGEST_PATH if "/" in text else _LONGEST_QUOTE
@@ -194,21 +186,18 @@ def _cut(quoted: re.Match[str]) -> str:
     return cut(kept, longest - len(mark)).removesuffix("…") + "…" + mark
 
 
-def _usage(error: typer.TyperException) -> int:
+def _usage(error: Any) -> int:
     """Print typer's message on a wrong command line, with a pointer to ``--help``; return 2."""
     message = getattr(error, "format_message", error.__str__)().replace("Value error, ", "")
     if "extra argument" in message and not any(" " in a and a in message for a in sys.argv):
-        message += f" (put the {_unquoted(error, message)} in quotes)"
+        # What was most likely typed without quotes is an option's value, or else the text.
+        extra = message.partition(" (")[2].removesuffix(")").split(" ")[0]
+        before = sys.argv[: sys.argv.index(extra)] if extra in sys.argv else []
+        options = [param for param in error.ctx.command.params if param.param_type_name == "option"]
+        takes = {name for param in options for name in param.opts if not param.is_flag}
+        unquoted = f"value of {before[-2]}" if len(before) > 3 and before[-2] in takes else "text"
+        message += f" (put the {unquoted} in quotes)"
     named = [word for word in sys.argv[1:2] if word in COMMANDS]
     if named == ["head"] and "No such option: --head" in message:
         message = 'the head comes first: attnviz head L1H2 "The cat sat on the mat."'
     return _say(f"{message.rstrip('.')}; see '{' '.join(['attnviz', *named])} --help'", 2)
-
-
-def _unquoted(error: Any, message: str) -> str:
-    """Return what was most likely typed without quotes: an option's value, or else the text."""
-    extra = message.partition(" (")[2].removesuffix(")").split(" ")[0]
-    before = sys.argv[: sys.argv.index(extra)] if extra in sys.argv else []
-    options = [one for one in error.ctx.command.params if one.param_type_name == "option"]
-    takes = {name for one in options for name in one.opts if not one.is_flag}
-    return f"value of {before[-2]}" if len(before) > 3 and before[-2] in takes else "text"

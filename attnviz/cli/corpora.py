@@ -1,4 +1,4 @@
-"""The commands on many texts or sounds: ``atlas``, ``retrieve``, ``merge`` of shards, ``align``."""
+"""Commands on many texts or sounds: ``patterns``, ``atlas``, ``retrieve``, ``align``, ``merge``."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from attnviz.cli import options as shared
 from attnviz.cli.groups import command
 from attnviz.cli.outlet import Outlet
 from attnviz.draw.report import EVERY
+from attnviz.errors import UsageError
 from attnviz.inspect.align.request import AlignOptions, AlignRequest
 from attnviz.inspect.atlas.request import AtlasRequest
+from attnviz.inspect.patterns.request import PatternsRequest
 from attnviz.inspect.retrieve.request import RetrieveRequest
-from attnviz.options import ManyTexts, Options, argument
+from attnviz.options import ManyTexts, Options, argument, option
 
 ATLAS = """
 attnviz atlas
@@ -127,3 +129,79 @@ def align(
     with outlet.of(model.model):
         opened = outlet.load_model(question.work(studied))
         outlet.run("reading examples", question.align, opened, studied, request)
+
+
+PATTERNS = """
+attnviz patterns
+attnviz patterns --watch induction
+attnviz patterns "When Mary and John went out, John gave a book to Mary."
+attnviz patterns --without-first --control random-weights --save patterns.csv
+attnviz patterns --model openai-community/gpt2 --probe my-pairs.tsv
+attnviz patterns --texts corpus.jsonl --shard 0/4 --resume part-0.record
+attnviz patterns --images photos --model facebook/dinov2-small
+"""
+
+_LONG = 5.0  # seconds from which the time of a run is reported
+
+
+@dataclass(frozen=True)
+class _Patterns(PatternsRequest):
+    """The options of ``patterns``, with shell completion of labels."""
+
+    watch: str | None = option(
+        "LABEL", "Rank every head by its score for one label.", autocompletion=shared.complete_label
+    )
+
+
+@dataclass(frozen=True)
+class _Pictures(Options):
+    images: str | None = option("DIR", "Label the heads of a vision model on these images.")
+
+
+@command(PATTERNS, "--watch --probe --control --top", draws="weights, random tokens, control")
+def patterns(
+    text: shared.Text,
+    many: ManyTexts,
+    pictures: _Pictures,
+    request: _Patterns,
+    model: shared.ShapedModel,
+    output: shared.Output,
+) -> None:
+    """Score every head on each pattern against chance, and label it."""
+    from attnviz.draw.numbers import spoken_time
+    from attnviz.inspect.patterns import patterns as question
+
+    outlet = Outlet.open(output, model)
+    if pictures.images is not None:
+        given = [*text.given(), *many.given(), *request.given()]
+        if unused := [name for name in given if name != "--index-base"]:
+            raise UsageError(f"{unused[0]} is for texts: leave it out next to --images")
+        from attnviz.inspect.pictures.pictures import pictures as over_pictures
+        from attnviz.models.pictures import picture_files
+        from attnviz.models.vision import PictureModel
+        from attnviz.models.work import Work
+
+        paths = picture_files(pictures.images)
+        opened = outlet.load_model(Work(reads="picture"))
+        assert isinstance(opened, PictureModel)
+        outlet.run("reading images", over_pictures, opened, paths, request.index_base)
+        return
+    if many.texts is not None:
+        if text.is_given:
+            raise UsageError("expected one source of texts: give TEXT, --file or --texts, not two")
+        question.refuse_for_corpus(request)
+        outlet.run_over(
+            "scoring heads", question.patterns_over, question.work, request, **vars(many)
+        )
+        return
+    read = text.read("patterns")
+    sentences = question.read_sentences(request, read)
+    loaded = outlet.load_model(question.work(read, request, sentences))
+    file = "" if text.file is None else str(text.file)
+    with outlet.advancing("scoring heads") as advance:
+        report = question.patterns(
+            loaded, read, request, sentences=sentences, file=file, advance=advance
+        )
+    if report.seconds > _LONG:  # another line after a whole screen would scroll it
+        outlet.notices.print(f"scoring took {spoken_time(report.seconds)}")
+    outlet.show(report)

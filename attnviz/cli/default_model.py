@@ -16,15 +16,11 @@ from attnviz.reading import open_regular
 
 VARIABLE, USE = "ATTNVIZ_MODEL", "attnviz use"
 BUNDLED = "tiny"
-_LONGEST = 2**14
-"""The most bytes that are kept: a path is shorter."""
+_LONGEST = 2**14  # the most bytes that are kept: a path is shorter
 
 
 class DefaultName(str):
-    """The name of a model that was not typed for this run but taken from a default.
-
-    source: where the name was found, ``ATTNVIZ_MODEL`` or ``attnviz use``.
-    """
+    """A model's name that was not typed but taken from ``source``: a variable, ``attnviz use``."""
 
     source: str
 
@@ -35,10 +31,7 @@ class DefaultName(str):
 
 
 def default_model() -> str:
-    """Return the name of the model that a command takes if none is typed.
-
-    Raises LoadError if the file of ``attnviz use`` cannot be read.
-    """
+    """Return the model of a command if none is typed; LoadError for an unreadable default."""
     if named := os.environ.get(VARIABLE):
         return DefaultName(named, VARIABLE)
     if kept := kept_model():
@@ -48,10 +41,7 @@ def default_model() -> str:
 
 @contextmanager
 def blamed(name: str) -> Iterator[None]:
-    """Add the source of the model's name to errors of the block, unless the name was typed.
-
-    name: of the model.
-    """
+    """Add the source of the model's name to errors of the block, unless the name was typed."""
     try:
         yield
     except AttnvizError as error:
@@ -109,14 +99,14 @@ def keep(name: str) -> Path:
     """
     from attnviz.draw.whole_file import whole_file
 
-    found = checked(name)
+    kept = checked(name)
     path = kept_file()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise LoadError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
     with whole_file(path) as stream:
-        stream.write(f"{found}\n".encode())
+        stream.write(f"{kept}\n".encode())
     return path
 
 
@@ -143,24 +133,22 @@ def checked(name: str) -> str:
     if not name.isprintable():
         raise LoadError(f"{name!r} has characters that cannot be printed: rename it")
     if source.kind in ("directory", "hub"):
-        _check_files(name)
+        from attnviz.models import checkpoint_files as files
+        from attnviz.models.hub import find_checkpoint
+        from attnviz.models.work import LoadOptions
+
+        try:
+            directory = find_checkpoint(
+                name, LoadOptions(offline=True, allow_pickle=True)
+            ).directory
+        except OfflineError as error:
+            raise LoadError(
+                f"{name!r} is neither a directory here nor complete in the local cache: attnviz "
+                f"heads --model {name} fetches it"
+            ) from error
+        fields = files.read_config(name, directory)
+        weights = files.weight_files(name, files.file_names(directory), directory.joinpath, True)
+        files.check_layers(name, fields, files.check_weights(name, directory, weights))
     path = os.path.expanduser(name)
     is_path = source.kind == "directory" or (source.kind == "shape" and os.path.isfile(path))
     return os.path.abspath(path) if is_path else name
-
-
-def _check_files(name: str) -> None:
-    """Raise LoadError if a checkpoint is not on this computer, or its files are incomplete."""
-    from attnviz.models import checkpoint_files as files
-    from attnviz.models.hub import find_checkpoint
-
-    try:
-        directory = find_checkpoint(name, offline=True, allow_pickle=True).directory
-    except OfflineError as error:
-        raise LoadError(
-            f"{name!r} is neither a directory here nor complete in the local cache: attnviz heads "
-            f"--model {name} fetches it"
-        ) from error
-    fields = files.read_config(name, directory)
-    weights = files.weight_files(name, files.file_names(directory), directory.joinpath, True)
-    files.check_layers(name, fields, files.check_weights(name, directory, weights))

@@ -1,4 +1,4 @@
-"""The command ``attnviz docs``: the manual in the terminal, and instructions for coding agents."""
+"""The commands about attnviz itself: its manual (``docs``), and its default model (``use``)."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import typer
 
+from attnviz.cli import default_model as default
 from attnviz.cli.app import COMMANDS, GROUPS, LEAST_FOR_PAIRS, app, paired
 from attnviz.cli.groups import command, typed_option
+from attnviz.cli.options import complete_model
 from attnviz.cli.terminal import ColourChoice, printing, text_console
-from attnviz.errors import UsageError
-from attnviz.options import Options, argument, option
+from attnviz.draw.labels import visible
+from attnviz.errors import AttnvizError, UsageError
+from attnviz.options import Options, argument, flag, option
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
     from rich.markdown import Markdown
 
-EXAMPLES = """
+DOCS = """
 attnviz docs
 attnviz docs patterns
 attnviz docs "sliding window"
@@ -33,8 +36,7 @@ attnviz docs skill > SKILL.md
 _FOLDER = Path(__file__).parents[1] / "docs"
 _WIDEST = 100
 _MOST_PAGES = 5
-_SENTENCE = 5
-"""The fewest blanks in a line that is shown as what a page says."""
+_SENTENCE = 5  # the fewest blanks in a line that is shown as what a page says
 
 
 def topics() -> dict[str, str]:
@@ -58,7 +60,7 @@ class _Page(Options):
     )
 
 
-@command(EXAMPLES, "--color")
+@command(DOCS, "--color")
 def docs(page: _Page) -> None:
     """Read or search the manual: a page per command, and how everything is measured."""
     known = topics()
@@ -153,9 +155,7 @@ def _drawn(text: str) -> Markdown:
 
 
 _SHARED = ("--model", "--brief", "--json", "--save")
-_ALONE = ("docs", "explore", "use")
-"""Commands that are for people, at a terminal."""
-
+_ALONE = ("docs", "explore", "use")  # commands that are for people, at a terminal
 _HEAD = """\
 ---
 name: attnviz
@@ -196,9 +196,67 @@ def skill() -> Iterator[str]:
 
 def _told(command: Any) -> Iterator[str]:
     """Yield what one command does, an example, and its most used options."""
-    named = {spelled: one for one in command.params for spelled in one.opts}
+    named = {spelled: param for param in command.params for spelled in param.opts}
     yield f"\n### attnviz {command.name}\n\n{command.help}\n\n```console\n"
     yield next(f"$ {line}\n" for line in command.epilog.splitlines() if line[:8] == "attnviz ")
     yield "```\n\n"
-    for one in dict.fromkeys(named[name] for name in command.often if name not in _SHARED):
-        yield f"- `{typed_option(one)}`: {command.briefs.get(one.name) or one.help}\n"
+    for param in dict.fromkeys(named[name] for name in command.often if name not in _SHARED):
+        yield f"- `{typed_option(param)}`: {command.briefs.get(param.name) or param.help}\n"
+
+
+# The default model ------------------------------------------------------------------------------
+
+USE = """
+attnviz use
+attnviz use --none
+attnviz use ./my-checkpoint
+"""
+
+
+@dataclass(frozen=True)
+class _Choice(Options):
+    model: str | None = argument(
+        "MODEL",
+        "The model to use when --model is omitted; without MODEL, show it.",
+        autocompletion=complete_model,
+    )
+    none: bool = flag("Clear the default; use the bundled model again.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.none and self.model is not None:
+            raise UsageError("--none keeps no model: leave MODEL out, or --none")
+
+
+@command(USE, "--none")
+def use(choice: _Choice) -> None:
+    """Set the model that commands use without --model, or show it."""
+    if choice.none:
+        there, file = default.forget(), default.kept_file()
+        change = f"{file} is removed" if there else f"nothing was kept in {file}"
+        lines = [change, _now(default.BUNDLED)]
+    elif choice.model is not None:
+        file = default.keep(choice.model)
+        lines = [_now(default.kept_model() or ""), f"kept in {file}; attnviz use --none removes it"]
+    else:
+        name = default.default_model()
+        source = name.source if isinstance(name, default.DefaultName) else "the bundled one"
+        kept = default.kept_model()
+        file = default.kept_file()
+        lines = [f"without --model: {name} ({source})"]
+        if kept is None:
+            lines.append(f"nothing is kept in {file}; attnviz use MODEL keeps one")
+        else:
+            lines.append(f"kept in {file}: {kept}; attnviz use --none removes it")
+            try:
+                default.checked(kept)
+            except AttnvizError as error:
+                lines.append(f"there is no such model here: {error}")
+    with printing():
+        print("\n".join(map(visible, lines)))
+
+
+def _now(name: str) -> str:
+    """Return a line on which model commands take now, and whether a variable takes precedence."""
+    first = f", but {default.VARIABLE} comes first" if os.environ.get(default.VARIABLE) else ""
+    return f"without --model: {name}{first}"

@@ -1,23 +1,32 @@
-"""The command ``attnviz explore``: a model and a text, live in the terminal."""
+"""The commands that show a model live: ``attnviz explore`` and ``attnviz generate``."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from attnviz import options
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
+from attnviz.cli.outlet import Outlet
 from attnviz.cli.terminal import ColourChoice
 from attnviz.draw.labels import visible
+from attnviz.draw.report import EVERY
 from attnviz.errors import UnsupportedError, UsageError
+from attnviz.inspect.generate.request import GenerateRequest
 from attnviz.options import Options, argument, flag, option
 
-EXAMPLES = """
+if TYPE_CHECKING:
+    from attnviz.engine.head_run import Head
+    from attnviz.inspect.generate.generate import Advance
+
+EXPLORE = """
 attnviz explore "The cat sat on the mat because it was tired."
 attnviz explore "Mary gave John a book." --with "John gave Mary a book."
 attnviz explore "A text." --model ./my-checkpoint --with ./tuned
@@ -59,7 +68,7 @@ class _Screen(Options, panel="Screen"):
     ascii: bool = flag("Draw with ASCII only.")
 
 
-@command(EXAMPLES, "--with --head --layer --file")
+@command(EXPLORE, "--with --head --layer --file")
 def explore(
     opened: _Opened,
     shown: options.HeadChoice,
@@ -86,7 +95,7 @@ def explore(
     from attnviz.engine.selection import choose_heads
     from attnviz.inspect.explore.app import Explorer
     from attnviz.inspect.explore.desk import SideSource, second_side
-    from attnviz.inspect.explore.grid import at_finding
+    from attnviz.inspect.explore.screen import at_finding
     from attnviz.inspect.explore.session import (
         LiveSession,
         SavedSession,
@@ -143,10 +152,7 @@ def explore(
 
 
 def _require_terminal(opened: _Opened, typed: tuple[str, ...]) -> None:
-    """Raise UsageError if there is no usable terminal, UnsupportedError without textual.
-
-    typed: the given options, for the command in the message.
-    """
+    """Raise UsageError without a usable terminal, UnsupportedError without textual."""
     terminal, reason = os.environ.get("TERM", ""), ""
     if not sys.stdin.isatty() or not sys.stdout.isatty():
         stream = "input" if not sys.stdin.isatty() else "output"
@@ -154,7 +160,7 @@ def _require_terminal(opened: _Opened, typed: tuple[str, ...]) -> None:
     elif terminal in ("dumb", "unknown", ""):
         reason = f"this terminal cannot move its cursor (TERM={terminal})"
     if reason:
-        from attnviz.inspect.explore.saving import shell_word
+        from attnviz.inspect.explore.view import shell_word
 
         text = [] if opened.text is None else [opened.text]
         file = [] if opened.file is None else ["--file", str(opened.file)]
@@ -172,3 +178,60 @@ def _require_terminal(opened: _Opened, typed: tuple[str, ...]) -> None:
             "explore needs textual: pip install 'attnviz[tui]', or use attnviz heads "
             f"({visible(str(error))})"
         ) from error
+
+
+GENERATE = """
+attnviz generate "The cat sat on the mat because"
+attnviz generate "Nancy met John, and then Nancy" --head L1H2 --tokens 12
+attnviz generate "Once upon a time" --temperature 0.8 --top-p 0.9 --seed 3 --save run.jsonl
+attnviz generate "The cat sat." --ablate L1H0,L1H2
+"""
+
+
+@dataclass(frozen=True)
+class _Output(shared.Output):
+    """The output options of every command, with a file to replay from."""
+
+    save: tuple[Path, ...] = shared.saved(f"{EVERY} .jsonl")
+
+
+@command(GENERATE, "--tokens --temperature --seed --head --ablate", draws="weights, sampling")
+def generate(
+    prompt: shared.PromptText, request: GenerateRequest, model: shared.DrawnModel, output: _Output
+) -> None:
+    """Let the model continue a text, and see where its heads look."""
+    # Options are checked before a model is loaded. Ctrl-C shows the text so far.
+    from attnviz.inspect.generate import generate as question
+    from attnviz.progress import between_steps
+    from attnviz.regions import given_text
+
+    outlet = Outlet.open(output, model)
+    text = given_text(request, prompt.text, prompt.file, "generate")
+    loaded = outlet.load_model(question.work(text, request))
+    with between_steps() as asked:
+        job = question.WritingJob.prepare(loaded, text, request, cancelled=asked)
+        with _watched(outlet, job.heads[0]) as advance:
+            report, early = job.write(asked, advance)
+    if report is not None:
+        outlet.show(report)
+    if early is not None:
+        raise early
+
+
+@contextmanager
+def _watched(outlet: Outlet, head: Head) -> Iterator[Advance]:
+    """Show the growing text in a terminal, or the progress elsewhere, during generation.
+
+    outlet: where it is shown. head: the (layer, head) whose attention weights colour the text.
+        Yields the function to call after each step.
+    """
+    console, output = outlet.console, outlet.output
+    if console is None or not console.is_interactive or output.for_programs or output.quiet:
+        with outlet.advancing("writing") as advance:
+            yield lambda share, run: advance(share)
+        return
+    from attnviz.draw.theme import Theme
+    from attnviz.inspect.generate.screen import shown_live
+
+    with shown_live(console, Theme.of(console, output.colours, output.ascii), head) as draw:
+        yield draw

@@ -11,7 +11,7 @@ import inspect
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -27,12 +27,8 @@ from attnviz.options import Declared, options_of, typed_name
 from attnviz.ranks import check_together
 from attnviz.texts import as_utf8
 
-_LARGEST = 2**63 - 1
-"""The largest whole number that torch and NumPy accept."""
-
-_NUMBER = re.compile("[0-9]{1,18}")
-"""A whole number as it is mostly typed."""
-
+_LARGEST = 2**63 - 1  # the largest whole number that torch and NumPy accept
+_NUMBER = re.compile("[0-9]{1,18}")  # a whole number as it is mostly typed
 _WHOLE, _THOUSANDS = re.compile(r"[+-]?\d+"), re.compile("([0-9]{1,15})k", re.IGNORECASE)
 """Every whole number, and 32k for 32,000."""
 
@@ -57,44 +53,41 @@ def with_plain_values(parameters: list[Any]) -> list[Any]:
 
     Importing pydantic takes a third of the time of a command without a model.
     """
-    for one in parameters:
-        vars(one)["process_value"] = partial(_processed, one)
+    for param in parameters:
+        vars(param)["process_value"] = partial(_processed, param)
     return parameters
 
 
-def _processed(one: Any, context: Any, value: Any) -> Any:
-    """Return a value from the command line converted to the type of its parameter.
-
-    Typer converts all but plain values. one: the parameter. context: Typer's own.
-    """
+def _processed(param: Any, context: Any, value: Any) -> Any:
+    """Return a value from the command line converted to its type; Typer does all but plain ones."""
     values = value if isinstance(value, tuple | list) else (value,)
-    if "" in values and Path in _kinds(one):
-        raise typer.BadParameter("expected a path, got an empty text", context, one)
-    if isinstance(value, str) and int in _kinds(one):
+    if "" in values and Path in _kinds(param):
+        raise typer.BadParameter("expected a path, got an empty text", context, param)
+    if isinstance(value, str) and int in _kinds(param):
         if thousands := _THOUSANDS.fullmatch(value):
             value = f"{thousands[1]}000"
         if not _WHOLE.fullmatch(value):
             expected = f"expected a whole number such as 512 or 32k, got {value!r}"
-            raise typer.BadParameter(expected, context, one)
-    missing = one.required and one.value_is_missing(value)
-    converted = _NOT_PLAIN if missing else _converted(one, value)
+            raise typer.BadParameter(expected, context, param)
+    missing = param.required and param.value_is_missing(value)
+    converted = _NOT_PLAIN if missing else _converted(param, value)
     if converted is _NOT_PLAIN:
-        return type(one).process_value(one, context, value)
-    return converted if one.callback is None else one.callback(context, one, converted)
+        return type(param).process_value(param, context, value)
+    return converted if param.callback is None else param.callback(context, param, converted)
 
 
-def _kinds(one: Any) -> tuple[Any, ...]:
+def _kinds(param: Any) -> tuple[Any, ...]:
     """Return the types that a parameter's values may have, and those in a list of them."""
-    kind = one.type_descriptor.annotation
+    kind = param.type_descriptor.annotation
     return kind, *get_args(kind)
 
 
 _NOT_PLAIN: Any = object()
 
 
-def _converted(one: Any, value: Any) -> Any:
+def _converted(param: Any, value: Any) -> Any:
     """Return a value or default converted to its type; ``_NOT_PLAIN`` if Typer must convert it."""
-    kind, several = one.type_descriptor.annotation, one.multiple or one.nargs == -1
+    kind, several = param.type_descriptor.annotation, param.multiple or param.nargs == -1
     if value is None:
         return () if several else None
     if several:
@@ -103,7 +96,7 @@ def _converted(one: Any, value: Any) -> Any:
     if _is_plain(value, kind):
         return value
     if kind is int and isinstance(value, str) and _NUMBER.fullmatch(value):
-        number, least, most = int(value), one.min, one.max
+        number, least, most = int(value), param.min, param.max
         if (least is None or number >= least) and (most is None or number <= most):
             return number
     return _NOT_PLAIN
@@ -132,18 +125,44 @@ class OptionsOnce(TyperCommand):
         return [*others, asking]
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help: for ``-h`` the usage, two examples and the most used options."""
         if ctx.meta[WHOLE]:
             super().format_help(ctx, formatter)
-        else:
-            formatter.write(short_help(self, self.often, self.briefs))
+            return
+        room, path = shell_columns(), f"attnviz {self.name}"
+        options = [param for param in self.params if param.param_type_name == "option"]
+        named = {name: param for param in options for name in param.opts}
+        chosen = [named[name] for name in (*self.often, *_COMMON) if name in named]
+        usage, typed = [path], list[tuple[str, Any]]()
+        for param in self.params:
+            if param.param_type_name == "argument":
+                shown = str(param.metavar).strip("[]")
+                typed.append((shown, param))
+                shown = shown if param.required else f"[{shown}]"
+                usage.append(f"{shown}..." if param.nargs == -1 or param.multiple else shown)
+        typed += [(typed_option(param), param) for param in chosen]
+        lead = max(len(spelled) for spelled, _ in typed)
+        every = f"all {len(options)} options" if len(options) > 1 else "everything"
+        manual = "attnviz docs" if self.name == "docs" else f"attnviz docs {self.name}"
+        lines = str(self.epilog).splitlines()
+        examples = [line for line in lines if line.startswith("attnviz ")]
+        whole_first = sorted(examples, key=lambda line: len(line) + 2 > room)
+        lines = [" ".join([*usage, "[OPTIONS]"]), *wrap(str(self.help), room), ""]
+        lines += [*(f"  {line}" for line in whole_first[:_EXAMPLES]), ""]
+        for spelled, param in typed:
+            text = self.briefs.get(param.name) or param.help or ""
+            lines.append(f"  {spelled.ljust(lead)}  {cut_help(text, room - lead - 4)}")
+        lines += ["", *wrap(f"{path} --help: {every}; {manual}: the manual", room)]
+        formatter.write("\n".join(lines))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.meta[WHOLE] = "--help" in args
         _, _, given = self.make_parser(ctx).parse_args(list(args))
-        for one in given:
-            flag = getattr(one, "is_flag", True)
-            if given.count(one) > 1 and not (flag or one.multiple or ctx.resilient_parsing):
-                raise UsageError(f"{one.opts[0]} is given {given.count(one)} times: expected one")
+        for param in given:
+            flag = getattr(param, "is_flag", True)
+            if given.count(param) > 1 and not (flag or param.multiple or ctx.resilient_parsing):
+                times = given.count(param)
+                raise UsageError(f"{param.opts[0]} is given {times} times: expected one")
         return super().parse_args(ctx, args)
 
 
@@ -160,7 +179,11 @@ def command(
 
     def built(call: Callable[..., None]) -> typer.Typer:
         groups = {name: kind for name, kind in get_type_hints(call).items() if name != "return"}
-        options = _options_of_all(groups.values())
+        options: dict[str, Declared] = {}
+        for kind in groups.values():
+            for name, declared in options_of(kind).items():
+                options.pop(name, None)  # a later group's takes its place
+                options[name] = declared
         briefs = {name: own.field.metadata.get("brief") for name, own in options.items()}
         kept = {"often": tuple(often.split()), "briefs": briefs}
         chosen = type(cls.__name__, (cls,), kept)
@@ -171,16 +194,6 @@ def command(
         return app
 
     return built
-
-
-def _options_of_all(groups: Iterable[type]) -> dict[str, Declared]:
-    """Return the options of several groups by name; a later group's replaces an earlier one's."""
-    options: dict[str, Declared] = {}
-    for kind in groups:
-        for name, declared in options_of(kind).items():
-            options.pop(name, None)
-            options[name] = declared
-    return options
 
 
 def _spread(
@@ -200,7 +213,7 @@ def _spread(
         read = {name: _read(given[name], own) for name, own in options.items()}
         _check_outputs(read, options)
         made = {
-            name: kind(**{one.name: read[one.name] for one in fields(kind)})
+            name: kind(**{field.name: read[field.name] for field in fields(kind)})
             for name, kind in groups.items()
         }
         if read.get("tp"):
@@ -209,48 +222,44 @@ def _spread(
 
     run.__name__, run.__doc__ = call.__name__, call.__doc__
     vars(run)["__signature__"] = inspect.Signature(parameters)
-    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    run.__annotations__ = {param.name: param.annotation for param in parameters}
     return run
 
 
 def _parameter(declared: Declared, **more: str) -> inspect.Parameter:
-    """Return the parameter that declares an option or argument for Typer.
-
-    declared: the field of a group of options. more: takes the place of what the field says.
-    """
-    one, kind = declared.field, declared.type
-    given = {"rich_help_panel": declared.panel, **one.metadata, **more}
+    """Return the parameter that declares an option for Typer; ``more`` replaces its own words."""
+    field, kind = declared.field, declared.type
+    given = {"rich_help_panel": declared.panel, **field.metadata, **more}
     for own in ("words", "endings", "brief", "writes"):
         given.pop(own, None)
     if Path in get_args(kind) and get_origin(kind) is not tuple:
         kind = Path | None  # Python code may pass the contents instead
     if "choices" in given:
         kind = _LITERAL[given.pop("choices")] | None
-    default = {} if one.default is ... else {"default": one.default}
+    default = {} if field.default is ... else {"default": field.default}
     if get_origin(kind) is tuple:
         kind, default = GenericAlias(list, get_args(kind)[:1]) | None, {"default": None}
     if given.pop("bare", False):
         typer_info: Any = typer.Argument(**given)
     else:
         given.pop("name", None)
-        typer_info = typer.Option(typed_name(one), *given.pop("short", "").split(), **given)
-    return inspect.Parameter(
-        one.name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[kind, typer_info], **default
-    )
+        typer_info = typer.Option(typed_name(field), *given.pop("short", "").split(), **given)
+    annotation, keyword = Annotated[kind, typer_info], inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(field.name, keyword, annotation=annotation, **default)
 
 
 def _read(value: Any, declared: Declared) -> Any:
     """Return a value from the command line, converted for its field."""
-    one, kind = declared.field, declared.type
+    field, kind = declared.field, declared.type
     if get_origin(kind) is tuple:
         return tuple(value or ())
-    if value is not None and one.metadata.get("words"):
+    if value is not None and field.metadata.get("words"):
         if isinstance(value, tuple):
-            return tuple(as_utf8(word, typed_name(one)) for word in value)
-        return as_utf8(value, typed_name(one))
+            return tuple(as_utf8(word, typed_name(field)) for word in value)
+        return as_utf8(value, typed_name(field))
     if isinstance(value, int) and abs(value) > _LARGEST:
         raise UsageError(
-            f"{typed_name(one)} {value} is too large a number: expected at most 2^63 - 1"
+            f"{typed_name(field)} {value} is too large a number: expected at most 2^63 - 1"
         )
     return value
 
@@ -276,76 +285,23 @@ def _check_outputs(read: Mapping[str, Any], options: Mapping[str, Declared]) -> 
 # The short help -------------------------------------------------------------------------------
 
 
-def short_help(command: Any, often: Sequence[str], briefs: Mapping[str, str | None]) -> str:
-    """Return the short help of a Typer command, for ``-h``.
-
-    often: the most used options of this command, as they are typed. briefs: by the name of an
-        option or argument, a text that replaces its help.
-    """
-    room = shell_columns()
-    path = f"attnviz {command.name}"
-    options = [one for one in command.params if one.param_type_name == "option"]
-    places = [one for one in command.params if one.param_type_name == "argument"]
-    named = {name: one for one in options for name in one.opts}
-    chosen = [named[name] for name in (*often, *_COMMON) if name in named]
-    usage = " ".join([path, *(_place(one) for one in places), "[OPTIONS]"])
-    typed = [(str(one.metavar).strip("[]"), one) for one in places]
-    typed += [(typed_option(one), one) for one in chosen]
-    rows = [(spelled, briefs.get(one.name) or one.help or "") for spelled, one in typed]
-    every = f"all {len(options)} options" if len(options) > 1 else "everything"
-    manual = "attnviz docs" if command.name == "docs" else f"attnviz docs {command.name}"
-    examples = [line for line in command.epilog.splitlines() if line.startswith("attnviz ")]
-    whole_first = sorted(examples, key=lambda line: len(line) + 2 > room)
-    return "\n".join(
-        [
-            usage,
-            *wrap(command.help, room),
-            "",
-            *(f"  {line}" for line in whole_first[:_EXAMPLES]),
-            "",
-            *option_lines(rows, room),
-            "",
-            *wrap(f"{path} --help: {every}; {manual}: the manual", room),
-        ]
-    )
-
-
-def option_lines(rows: Sequence[tuple[str, str]], max_width: int) -> Iterator[str]:
-    """Yield a line for each option, cut to the width.
-
-    rows: (option as it is typed, its help). max_width: in characters.
-    """
-    lead = max(len(typed) for typed, _ in rows)
-    for typed, text in rows:
-        yield f"  {typed.ljust(lead)}  {cut_help(text, max_width - lead - 4)}"
-
-
 def shell_columns() -> int:
     """Return the width in characters of the help."""
     return min(shutil.get_terminal_size().columns, _WIDEST)
 
 
-def _place(one: Any) -> str:
-    shown = str(one.metavar).strip("[]")
-    shown = shown if one.required else f"[{shown}]"
-    return f"{shown}..." if one.nargs == -1 or one.multiple else shown
-
-
-def typed_option(one: Any) -> str:
+def typed_option(param: Any) -> str:
     """Return the spelling of a Typer option with its value, such as ``-m, --model NAME``."""
-    short = [name for name in one.opts if not name.startswith("--")]
-    long = [name for name in one.opts if name.startswith("--")]
-    return f"{', '.join([*short, *long[:1]])} {one.metavar or ''}".rstrip()
+    short = [name for name in param.opts if not name.startswith("--")]
+    long = [name for name in param.opts if name.startswith("--")]
+    return f"{', '.join([*short, *long[:1]])} {param.metavar or ''}".rstrip()
 
 
 def cut_help(text: str, max_width: int) -> str:
-    """Return a sentence in one line, ended early by three dots if it is too long.
-
-    max_width: in characters.
-    """
+    """Return a sentence in at most ``max_width`` characters, ended by three dots if it is cut."""
     if len(text) <= max_width:
         return text
     kept = text[: max(max_width, 12) - 4]
-    ends = [place for mark in _BREAKS[:-1] if (place := kept.rfind(mark)) > max_width // 2]
+    ends = [position for mark in _BREAKS[:-1] if (position := kept.rfind(mark)) > max_width // 2]
     end = max(ends, default=kept.rfind(_BREAKS[-1]))
     return f"{kept[:end].rstrip(' ,;:(')} ..."

@@ -17,12 +17,11 @@ from attnviz.inspect.heads.request import HeadsRequest
 from attnviz.inspect.picture.request import PictureOptions
 from attnviz.inspect.rollout.request import RolloutRequest
 from attnviz.inspect.speech.request import SpeechOptions
-from attnviz.models.python_file import built, names_function, running
+from attnviz.models.resolve import built, names_function, running
 from attnviz.options import Options, flag, option
 
 if TYPE_CHECKING:
     from attnviz.models.model import Model
-    from attnviz.records import HeadVectors
 
 HEADS = """
 attnviz heads "The cat sat on the mat because it was tired."
@@ -257,7 +256,7 @@ def _show_saved(
     from attnviz.inspect.heads.report import HeadsView, chosen_heads, only
     from attnviz.inspect.heads.saved import read_heads
     from attnviz.reading import ARRAY_BYTES, read_bytes
-    from attnviz.records import HeadVectors
+    from attnviz.records import HeadsRecord, HeadVectors
 
     kept = {"--layer", "--head", "--values", "--top", "--sink/--no-sink", "--index-base"}
     unused += [name for name in request.given() if name not in kept]
@@ -267,23 +266,19 @@ def _show_saved(
     outlet = Outlet.open(output)
     name = repr(visible(str(path)))
     report = read_heads(read_bytes(path, name=name, most=ARRAY_BYTES), name)
-    runs = [
-        replace(each, index_base=request.index_base, vectors=_noted(each.vectors or HeadVectors()))
-        for each in report.reports
-    ]
+    runs = list[HeadsRecord]()
+    for run in report.reports:
+        vectors = run.vectors or HeadVectors()
+        missing = ["value norms"] * (not vectors.norms)
+        missing += ["queries and keys"] * (not vectors.queries)
+        if missing and not vectors.notes:  # notes are of another program's capture
+            how = "heads --vectors keeps them in .npz, as far as the model shows them"
+            vectors = replace(vectors, notes=(f"The file has no {', '.join(missing)}: {how}.",))
+        runs.append(replace(run, index_base=request.index_base, vectors=vectors))
     if request.head or request.layer is not None:
-        runs = [only(each, chosen_heads(each, request.head, request.layer)) for each in runs]
+        runs = [only(run, chosen_heads(run, request.head, request.layer)) for run in runs]
     view = HeadsView(request.values, request.top, sink=bool(request.sink))
     outlet.show(replace(report, reports=tuple(runs), view=view))
-
-
-def _noted(kept: HeadVectors) -> HeadVectors:
-    """Return the queries, keys and norms of a run with a note that says which are missing."""
-    if kept.notes:
-        return kept  # of another program's capture
-    missing = ["value norms"] * (not kept.norms) + ["queries and keys"] * (not kept.queries)
-    how = "heads --vectors keeps them in .npz, as far as the model shows them"
-    return replace(kept, notes=(f"The file has no {', '.join(missing)}: {how}.",) * bool(missing))
 
 
 ROLLOUT = """

@@ -34,7 +34,7 @@ def main() -> None:
     chosen = _COMPILED in os.environ
     try:
         from attnviz.cli.boundary import run  # slow, so Ctrl-C must be caught
-        from attnviz.interrupts import as_interrupt
+        from attnviz.progress import as_interrupt
 
         with as_interrupt():  # unfinished files are removed
             code = run()

@@ -25,10 +25,7 @@ if TYPE_CHECKING:
 
 
 def complete_model(incomplete: str) -> list[str]:
-    """Return the built-in models and configurations that begin with ``incomplete``.
-
-    For shell completion of ``--model``.
-    """
+    """Return the built-in models and configurations that begin with ``incomplete``."""
     from attnviz.models.shapes import shape_names  # only when the shell asks
 
     names = ["tiny", "mha", *(f"configs/{name}" for name in shape_names())]
@@ -36,10 +33,7 @@ def complete_model(incomplete: str) -> list[str]:
 
 
 def complete_shape(incomplete: str) -> list[str]:
-    """Return the built-in model configurations that begin with ``incomplete``.
-
-    For shell completion of a command that counts a model's parameters.
-    """
+    """Return the built-in model configurations that begin with ``incomplete``."""
     from attnviz.models.shapes import shape_names
 
     return [name for name in shape_names() if name.startswith(incomplete)]
@@ -52,8 +46,7 @@ def complete_label(incomplete: str) -> list[str]:
     return complete_measure(incomplete, LABELS)
 
 
-_MOST_HEADS = 200
-"""The most heads that the shell lists; for more it completes the layer first."""
+_MOST_HEADS = 200  # the most heads that the shell lists; for more it completes the layer first
 
 
 def complete_head(ctx: Any, incomplete: str) -> list[str]:
@@ -73,10 +66,10 @@ def complete_head(ctx: Any, incomplete: str) -> list[str]:
     stack = spec.main
     heads = stack.groups[0].layer.attentions[0].heads
     names = [f"L{layer}H{head}" for layer in range(stack.depth) for head in range(heads)]
-    found = [name for name in names if name.lower().startswith(incomplete.lower())]
-    if len(found) <= _MOST_HEADS:
-        return found
-    return sorted({name.split("H")[0] + "H" for name in found})
+    begun = [name for name in names if name.lower().startswith(incomplete.lower())]
+    if len(begun) <= _MOST_HEADS:
+        return begun
+    return sorted({name.split("H")[0] + "H" for name in begun})
 
 
 _HEAD = re.compile(r"L\d+H\d+", re.IGNORECASE)
@@ -121,10 +114,7 @@ class OnePicture(Options):
     image: str | None = option("FILE", "Image to read (PNG, JPEG, WebP) instead of a text.")
 
     def path(self, text: Text, request: Options, of_texts: Collection[str] = ("--chat",)) -> str:
-        """Return the path of the picture; UsageError for an option that only texts have.
-
-        of_texts: the names of such options of the request.
-        """
+        """Return the path of the picture; UsageError for an option of texts, ``of_texts``."""
         unused = [*text.given(), *(name for name in request.given() if name in of_texts)]
         if unused:
             raise UsageError(f"{unused[0]} is for texts: leave it out next to --image")
@@ -150,10 +140,7 @@ class SomePictures(Options):
                 raise UsageError(f"{name} is for texts: leave it out next to --image")
 
     def texts(self, text: TextOrTexts, request: Options) -> Texts:
-        """Return the paths of the pictures as texts, or the text with all of them as one prompt.
-
-        Raises UsageError for several texts or a chat.
-        """
+        """Return the pictures as texts, or in one prompt with the text; UsageError for several."""
         self.refuse(text, request)
         from attnviz.texts import with_pictures
 
@@ -288,10 +275,6 @@ def saved(endings: str) -> Any:
     return option("FILE", help_text, (), endings=tuple(endings.split()), brief=brief, writes=True)
 
 
-_EXPLAINED = (SCREEN_ENDING, ".md", ".html")
-"""The endings of the files that hold an explanation if it is asked for."""
-
-
 def contrast() -> Any:
     """Return the option that gives small weights more colour."""
     about = "Weight at which cells reach full colour."
@@ -349,7 +332,7 @@ class Output(Options, panel="Output"):
     @property
     def opens(self) -> bool:
         """Return whether the page is opened in a browser; see ``PagedOutput``."""
-        return False
+        return bool(getattr(self, "open", False))
 
     @property
     def pages(self) -> bool:
@@ -359,25 +342,26 @@ class Output(Options, panel="Output"):
     @property
     def endings(self) -> tuple[str, ...]:
         """Return the endings of the files that the command can write."""
-        (found,) = (one.metadata["endings"] for one in fields(self) if one.name == "save")
-        return tuple(found)
+        return tuple(self.__dataclass_fields__["save"].metadata["endings"])
 
     @property
     def whole(self) -> bool:
         """Return whether everything is shown, not only what fits the terminal."""
         return not sys.stdout.isatty() if self.full is None else self.full
 
+    def _reaches(self, *endings: str) -> bool:
+        """Return whether a person sees the result, on the screen or in a file of these endings."""
+        return not self.for_programs or any(path.suffix.lower() in endings for path in self.save)
+
     @property
     def drawn(self) -> bool:
         """Return whether the result is drawn in characters, for the terminal or a file."""
-        screens = (path.suffix.lower() == SCREEN_ENDING for path in self.save)
-        return not self.for_programs or any(screens)
+        return self._reaches(SCREEN_ENDING)
 
     @property
     def explained(self) -> bool:
         """Return whether something is shown or saved to which an explanation can be added."""
-        pages = (path.suffix.lower() in _EXPLAINED for path in self.save)
-        return not self.for_programs or any(pages)
+        return self._reaches(SCREEN_ENDING, ".md", ".html")
 
 
 @dataclass(frozen=True)
@@ -392,10 +376,6 @@ class PagedOutput(Output):
     """The common output options, of a command whose page is interactive."""
 
     open: bool = flag("Open the interactive page in a browser.")
-
-    @property
-    def opens(self) -> bool:
-        return self.open
 
 
 def load_options(
@@ -416,7 +396,7 @@ def load_options(
     from attnviz.models.resolve import LoadOptions, refuse_ignored
 
     shape = own.shape if own is not None else {}
-    given = {one.name: getattr(loading, one.name) for one in fields(Loading)}
+    given = {field.name: getattr(loading, field.name) for field in fields(Loading)}
     options = LoadOptions(**given, seed=seed, **shape)
     if limits_runs and loading.device != "auto":
         options = replace(options, max_memory=None)

@@ -75,8 +75,13 @@ class Outlet:
             seed = model.seed if isinstance(model, SeededModel) else seed
             own = model if isinstance(model, OwnShape) else None
             options = load_options(name, model, seed, own, *shaping, limits_runs=limits_runs)
-        if output.opens:
-            _require_display()
+        remote = os.environ.get("SSH_CONNECTION") or os.environ.get("SSH_TTY")
+        shown = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+        if output.opens and remote and (not shown or sys.platform == "darwin"):
+            raise UsageError(
+                "--open: this is a remote terminal without a display; write the page with "
+                "--save page.html, and open it where you sit"
+            )
         if output.save:
             from attnviz.draw.files import check_path
 
@@ -95,19 +100,13 @@ class Outlet:
 
     @contextmanager
     def of(self, name: str) -> Iterator[None]:
-        """Add the source of a model's name to the errors in a block and to a note below the result.
-
-        name: of the model; nothing is added if a person typed it.
-        """
+        """Add the source of a model's name, unless it was typed, to errors and to the result."""
         self._taken.append(name)
         with blamed(name):
             yield
 
     def of_model(self, work: Work, **own: Any) -> LoadOptions:
-        """Return the options with which the command's model is loaded.
-
-        work: decides between NumPy and torch. own: options of ``mha``, attnviz's own attention.
-        """
+        """Return how the command's model is loaded; ``own``: the options of ``mha``."""
         assert self.options is not None
         return replace(self.options, work=work, **own)
 
@@ -117,10 +116,7 @@ class Outlet:
 
     @contextmanager
     def opened(self, name: str, options: LoadOptions) -> Iterator[Model]:
-        """Load a model and yield it, with a spinner that is shown until the end of the block.
-
-        name: of the model. options: how it is loaded.
-        """
+        """Load a model and yield it, with a spinner that is shown until the end of the block."""
         from attnviz.cli.progress import loading
         from attnviz.engine.text_pass import judged
         from attnviz.models.memory import keep_freed
@@ -132,23 +128,20 @@ class Outlet:
                 loaded = judged(load(name, replace(options, progress=progress)))
             yield loaded
 
-    def advancing(self, what: str, long: bool = False) -> AbstractContextManager[Watch]:
-        """Return a progress bar as a context. what: its name. long: show it with ``--json`` too."""
+    def advancing(self, task: str, long: bool = False) -> AbstractContextManager[Watch]:
+        """Return a progress bar as a context. task: its name. long: show it with ``--json`` too."""
         from attnviz.cli.progress import scanning
 
-        return scanning(what, messages(self.output.quiet) if long else self.notices)
+        return scanning(task, messages(self.output.quiet) if long else self.notices)
 
     def load(self, name: str, options: LoadOptions) -> Model:
-        """Load a model while a spinner is shown, and return it.
-
-        name: of the model. options: how it is loaded.
-        """
+        """Load a model while a spinner is shown, and return it."""
         with self.opened(name, options) as model:
             return model
 
     def measured(
         self,
-        what: str,
+        task: str,
         measure: Callable[..., Measured],
         *given: Any,
         long: bool = True,
@@ -157,24 +150,21 @@ class Outlet:
     ) -> Measured:
         """Measure with a progress bar, and return the report.
 
-        what: the name of the bar. measure: is called with all that is given, and with ``advance``,
+        task: the name of the bar. measure: is called with all that is given, and with ``advance``,
         the object that it reports its progress to. long: True shows the bar with ``--json`` too.
         resume: the file from which the same command resumes the run after Ctrl-C, or None.
         """
         try:
-            with self.advancing(what, long) as advance:
+            with self.advancing(task, long) as advance:
                 return measure(*given, advance=advance, **more)
         except KeyboardInterrupt:
             self.interrupted(resume)
 
     def run(
-        self, what: str, measure: Callable[..., Measured], *given: Any, **more: Any
+        self, task: str, measure: Callable[..., Measured], *given: Any, **more: Any
     ) -> Measured:
-        """Measure as ``measured`` does, show the report, and return it.
-
-        Raises KeyboardInterrupt if the run was ended early, after what was measured is shown.
-        """
-        report = self.measured(what, measure, *given, **more)
+        """Measure and show the report; KeyboardInterrupt after that if the run ended early."""
+        report = self.measured(task, measure, *given, **more)
         self.show(report)
         if not getattr(report, "complete", True):
             self.interrupted(more.get("resume"))
@@ -182,7 +172,7 @@ class Outlet:
 
     def run_over(
         self,
-        what: str,
+        task: str,
         measure: Callable[..., Measured],
         work: Callable[[TextCorpus, Request], Work],
         request: Request,
@@ -192,25 +182,19 @@ class Outlet:
         shard: str | None,
         resume: Path | None,
     ) -> None:
-        """Measure a corpus, or a share of it, and show the report; see ``measured``.
-
-        work: returns the planned work. texts, column, shard: as they were typed.
-        """
+        """Measure a corpus, or its ``shard``, and show the report; see ``measured``."""
         from attnviz.corpus import open_corpus, read_shard
 
         corpus = open_corpus(texts, column)
         share, kept = read_shard(shard, resume)
         speaks = share.number == 0 or shard is not None  # of a torchrun, one process
         given = self.load_model(work(corpus, request)), corpus, request, share, kept
-        report = self.measured(what, measure, *given, resume=kept)
+        report = self.measured(task, measure, *given, resume=kept)
         if speaks:
             self.show(report)
 
     def interrupted(self, resume: Path | None) -> NoReturn:
-        """Tell the user that the same command resumes the run, then raise KeyboardInterrupt.
-
-        resume: the resume file; None if there is nothing to resume from.
-        """
+        """Tell the user if the same command resumes the run, then raise KeyboardInterrupt."""
         if resume is not None:
             self.notices.print("the same command continues where this one stopped")
         raise KeyboardInterrupt
@@ -261,10 +245,7 @@ class Outlet:
                 raise failed
 
     def _document(self, report: Report) -> Document:
-        """Return the document of a report, which is drawn.
-
-        Its first hint names the source of a model that was not typed.
-        """
+        """Return the document of a report; its first hint says where a default model comes from."""
         from attnviz.draw.document import Facts
 
         hints = not self.output.quiet
@@ -306,17 +287,6 @@ class Outlet:
             drawn = first_screen(document, theme, console.width, console.height - 1)
         console.print(drawn, end="")
         if theme.pictures and theme.half_blocks:
-            from attnviz.draw.graphics import overlays
+            from attnviz.draw.picture import overlays
 
             console.file.write("".join(overlays(drawn, theme, console)))
-
-
-def _require_display() -> None:
-    """Raise UsageError over ssh without a display, where a browser would open elsewhere."""
-    remote = os.environ.get("SSH_CONNECTION") or os.environ.get("SSH_TTY")
-    shown = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
-    if remote and (not shown or sys.platform == "darwin"):
-        raise UsageError(
-            "--open: this is a remote terminal without a display; write the page with "
-            "--save page.html, and open it where you sit"
-        )

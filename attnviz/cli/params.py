@@ -50,8 +50,8 @@ def params(named: _Models, request: ParamsRequest, output: Output) -> None:
 
     outlet = Outlet.open(output)
     first = dict.fromkeys(named.names, True)
-    each = first | {name: False for name in named.models if name not in first}
-    models = [NamedModel(name, shapes_first) for name, shapes_first in each.items()]
+    chosen = first | {name: False for name in named.models if name not in first}
+    models = [NamedModel(name, shapes_first) for name, shapes_first in chosen.items()]
     default = "" if models or request.names_a_shape else default_model()
     if isinstance(default, DefaultName):
         models = [NamedModel(default)]

@@ -19,23 +19,16 @@ if TYPE_CHECKING:
     from rich import progress as bars
     from rich.console import Console, RenderableType
 
-    from attnviz.models.hub import Progress
+    from attnviz.models.work import Progress
 
 _BUILT_IN = ("tiny", "mha")
 
-_PATIENCE = 10.0
-"""Seconds between two lines if no terminal shows a bar."""
-
+_PATIENCE = 10.0  # seconds between two lines if no terminal shows a bar
 _LEAST_SHARE = 0.001
 
-_RESULTS = 8
-"""The most results of single texts under a bar."""
-
-_OTHER_LINES = 6
-"""The lines of a terminal that are left to the bar and to what was there before."""
-
-_BAR = 20
-"""Columns of a bar next to words about what is done."""
+_RESULTS = 8  # the most results of single texts under a bar
+_OTHER_LINES = 6  # the lines of a terminal that are left to the bar and to what was there before
+_BAR = 20  # columns of a bar next to words about what is done
 
 
 @contextmanager
@@ -49,7 +42,15 @@ def loading(model: str, console: Console) -> Iterator[Progress | None]:
         yield None
         return
     if not console.is_interactive:
-        yield _a_line_a_file(console)
+        announced: set[str] = set()
+
+        def announce(file: str, done: int, total: int | None) -> None:
+            if file not in announced:
+                announced.add(file)
+                size = "" if total is None else f" ({total / 1e6:,.1f} MB)"
+                console.print(f"downloading {visible(file)}{size}")
+
+        yield announce
         return
     from rich import progress as bars
     from rich.console import Group
@@ -75,30 +76,18 @@ def loading(model: str, console: Console) -> Iterator[Progress | None]:
         yield report
 
 
-def _a_line_a_file(console: Console) -> Progress:
-    announced: set[str] = set()
-
-    def report(file: str, done: int, total: int | None) -> None:
-        if file not in announced:
-            announced.add(file)
-            size = "" if total is None else f" ({total / 1e6:,.1f} MB)"
-            console.print(f"downloading {visible(file)}{size}")
-
-    return report
-
-
 @contextmanager
-def scanning(what: str, console: Console) -> Iterator[Watch]:
+def scanning(task: str, console: Console) -> Iterator[Watch]:
     """Show the progress of a run and the time left; without a terminal, as some lines.
 
-    what: is shown until the run reports more. console: where it is shown. Yields the object that
+    task: is shown until the run reports more. console: where it is shown. Yields the object that
         the run reports to.
     """
     if console.quiet:
         yield UNWATCHED
         return
     if not console.is_interactive:
-        with watched(_Lines(what, console)) as lines:
+        with watched(_Lines(task, console)) as lines:
             yield lines
         return
     from rich import progress as bars
@@ -121,16 +110,13 @@ def scanning(what: str, console: Console) -> Iterator[Watch]:
             console=console,
             transient=True,
         ) as shown,
-        watched(_Bar(shown, shown.add_task(what, total=None), latest)) as bar,
+        watched(_Bar(shown, shown.add_task(task, total=None), latest)) as bar,
     ):
         yield bar
 
 
 class _Bar(Watch):
-    """Draws a progress bar with the time left, and the latest results under it.
-
-    latest: the lines of these results, shared with the code that draws them.
-    """
+    """Draws a progress bar with the time left, and the ``latest`` results under it."""
 
     def __init__(self, shown: bars.Progress, task: bars.TaskID, latest: deque[str]) -> None:
         self._shown, self._task, self._latest = shown, task, latest
@@ -155,13 +141,13 @@ class _Lines(Watch):
     """Prints progress and time left as lines, at most every ten seconds."""
 
     def __init__(
-        self, what: str, console: Console, clock: Callable[[], float] = time.monotonic
+        self, task: str, console: Console, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._what, self._console, self._clock = what, console, clock
+        self._task, self._console, self._clock = task, console, clock
         self._start = self._said = clock()
 
     def begin(self, words: str) -> None:
-        self._what, self._start = words, self._clock()
+        self._task, self._start = words, self._clock()
 
     def aside(self, words: str) -> None:
         self._console.print(words, soft_wrap=True)
@@ -172,5 +158,5 @@ class _Lines(Watch):
             return
         self._said, left = now, (now - self._start) * (1 - share) / share
         self._console.print(
-            f"{self._what}: {share:.0%} done, about {spoken_time(left)} left", soft_wrap=True
+            f"{self._task}: {share:.0%} done, about {spoken_time(left)} left", soft_wrap=True
         )

@@ -123,8 +123,8 @@ def patch(
     """Patch activations between two prompts to find which heads carry the difference."""
     # Options are checked before a model is loaded. Ctrl-C shows the partial result.
     from attnviz.inspect.interventions.patch import patch as question
-    from attnviz.inspect.interventions.prompts import picture_pair, read_pairs
     from attnviz.models.work import Work
+    from attnviz.prompts.request import picture_pair, read_pairs
 
     outlet = Outlet.open(output, model, limits_runs=True)
     if pictures.image:
@@ -151,7 +151,7 @@ attnviz path L1H2 --into value --pairs pairs.jsonl --save listeners.csv
 def path(request: PathRequest, model: shared.DrawnModel, output: shared.Output) -> None:
     """Follow one head: find which later heads read what it writes."""
     from attnviz.inspect.interventions.path import path as question
-    from attnviz.inspect.interventions.prompts import read_pairs
+    from attnviz.prompts.request import read_pairs
 
     outlet = Outlet.open(output, model)
     pairs = read_pairs(request.clean, request.corrupt, request.pairs, chat=request.chat)

@@ -55,10 +55,7 @@ def discard_output() -> None:
 
 @contextmanager
 def printing() -> Iterator[None]:
-    """Flush standard output after the block.
-
-    Raises LoadError if the system cannot write; BrokenPipeError, if the reader is gone, passes.
-    """
+    """Flush standard output after the block; LoadError if the system cannot write."""
     try:
         yield
         sys.stdout.flush()
@@ -112,10 +109,7 @@ def text_console(width: int | None, colour: ColourChoice) -> Console:
 
 
 def messages(quiet: bool) -> Console:
-    """Return the console on standard error, for progress and notices.
-
-    quiet: whether it prints nothing.
-    """
+    """Return the console on standard error, for progress and notices."""
     from rich.console import Console
 
     return Console(

@@ -109,11 +109,11 @@ def _columns(pieces: Sequence[TextPiece], tokens: Tokens) -> list[tuple[int, int
     """Return the first and last character position of each token's piece in the line."""
     ends_of: list[tuple[int, int]] = []
     column = 0
-    ends = [*(piece.place for piece in pieces[1:]), len(tokens)]
+    ends = [*(piece.first for piece in pieces[1:]), len(tokens)]
     for piece, end in zip(pieces, ends, strict=True):
         first = column + width(piece.gap)
         column += piece.width
-        ends_of += [(first, max(column - 1, first))] * (end - piece.place)
+        ends_of += [(first, max(column - 1, first))] * (end - piece.first)
     return ends_of
 
 
@@ -133,7 +133,7 @@ def _levelled(
     while True:
         spans: list[_Span] = []
         ends = [(arc, middle(arc.query), middle(arc.key)) for arc in kept]
-        for arc, start, end in sorted(ends, key=lambda each: abs(each[1] - each[2])):
+        for arc, start, end in sorted(ends, key=lambda drawn: abs(drawn[1] - drawn[2])):
             new = _Span(arc, start, end, 1)
             below = [s.level for s in spans if s.left < new.right and new.left < s.right]
             spans += [new._replace(level=1 + max(below, default=0))] if start != end else []
@@ -181,7 +181,7 @@ def arcs_figure(part: Arcs) -> Drawing:
         strong = span.arc.weight >= STRONG_ARC
         items += [Stroke(points, _INK, dashed=not strong), Stroke(points[-1:], _INK, dots=2.4)]
     for piece in pieces:
-        first = columns[piece.place][0]
+        first = columns[piece.first][0]
         items.append(Label(first * _LETTER, tall + _SIZE, piece.label, "axis"))
     arcs = sorted(part.arcs, key=lambda arc: -arc.weight)
     for words, arc in zip(arc_words(part), arcs, strict=True):

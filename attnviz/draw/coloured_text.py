@@ -27,31 +27,30 @@ from attnviz.draw.labels import (
     width,
     word_label,
 )
+from attnviz.draw.maps import signed_tint, weight_steps
 from attnviz.draw.palette import STEPS, Tint
 from attnviz.draw.prose import wrapped
 from attnviz.draw.provenance import share
 from attnviz.draw.regions import band_line, region_marks
-from attnviz.draw.scale import signed_tint, weight_steps
 from attnviz.draw.theme import Theme, sign_glyph, strength
 from attnviz.records import Tokens
 
 _INDENT = 2
 _LISTED = 5
-_LEAST_SHARE = 0.02
-"""The share of the largest value from which a token is named."""
+_LEAST_SHARE = 0.02  # the share of the largest value from which a token is named
 _LONGEST_NAME = 16
 
 
 class TextPiece(NamedTuple):
     """One token as it stands in the text, or several tokens whose bytes make up one character.
 
-    gap: the blank before it. label: its text. place: the index of its first token. value: the
+    gap: the blank before it. label: its text. first: the index of its first token. value: the
         number that colours it; NaN if not measured.
     """
 
     gap: str
     label: str
-    place: int
+    first: int
     value: float
 
     @property
@@ -62,9 +61,8 @@ class TextPiece(NamedTuple):
 def text_block(shown: Map, theme: Theme, max_width: int, lines: int = 0) -> Block:
     """Return the text of a map of one query, and its largest values in words.
 
-    max_width: in characters. lines: the most lines, 0 for all. A longer text is cut to the lines
-        with the largest values; if at least two lines remain, a further line says which tokens are
-        shown.
+    lines: the most lines, 0 for all. A longer text is cut to the lines with the largest values; if
+        at least two lines remain, a further line says which tokens are shown.
     """
     pieces = pieces_of(shown, theme, max_width - _INDENT - 2)
     rows = rows_of(pieces, max_width - _INDENT - 2)
@@ -79,9 +77,9 @@ def text_block(shown: Map, theme: Theme, max_width: int, lines: int = 0) -> Bloc
     kept = rows[start : start + most]
     drawn: list[Line] = []
     if captioned:
-        last = kept[-1][-1].place
+        last = kept[-1][-1].first
         words = theme.spell(
-            f"tokens {kept[0][0].place}–{last} of {len(shown.keys)}, around the peak"
+            f"tokens {kept[0][0].first}–{last} of {len(shown.keys)}, around the peak"
         )
         drawn.append(text_line((" " * _INDENT + fit(words, max_width - _INDENT).rstrip(), DIM)))
     for row in kept:
@@ -93,7 +91,7 @@ def text_block(shown: Map, theme: Theme, max_width: int, lines: int = 0) -> Bloc
             marks = " " * _INDENT + marks_line(row, shown, theme)
             drawn.append(text_line(marks.rstrip()))
         if regions := shown.keys.regions:
-            cells = [(regions[piece.place], piece.width) for piece in row]
+            cells = [(regions[piece.first], piece.width) for piece in row]
             drawn.append([Segment(" " * _INDENT), *band_line(cells, region_marks(regions), theme)])
     if not lines:
         for names in extremes(shown, theme.encoding):
@@ -112,12 +110,12 @@ def extremes(shown: Map, encoding: str = "utf-8") -> Iterator[list[str]]:
     order = np.argsort(-np.nan_to_num(values), kind="stable").tolist()
     least = _LEAST_SHARE * float(np.nanmax(np.abs(values), initial=0.0))
     ends = [("highest", order, 1)] + [("lowest", order[::-1], -1)] * bool(shown.limit)
-    for title, places, sign in ends:
+    for title, indices, sign in ends:
         named = []
-        for place in places[:_LISTED]:
-            if sign * values[place] > least:
-                name = _name(shown.keys, labels[place], place, encoding)
-                named.append(f"{name} {_number(values[place], shown)}")
+        for index in indices[:_LISTED]:
+            if sign * values[index] > least:
+                name = _name(shown.keys, labels[index], index, encoding)
+                named.append(f"{name} {_number(values[index], shown)}")
         if named:
             yield [f"{title}: {named[0]}", *named[1:]]
 
@@ -163,10 +161,7 @@ def pieces_of(shown: Map, theme: Theme, max_width: int) -> list[TextPiece]:
 
 
 def rows_of(pieces: Sequence[TextPiece], max_width: int) -> list[list[TextPiece]]:
-    """Return the pieces in lines, broken before words if possible, else within words.
-
-    max_width: the width of a line in characters.
-    """
+    """Return the pieces in lines, broken before words if possible, else within words."""
     rows: list[list[TextPiece]] = [[]]
     used = 0
     for word in _by_word(pieces):
@@ -260,20 +255,20 @@ def _number(value: float, shown: Map) -> str:
     return f"{value:+.{2 if shown.limit >= 0.5 else 3}f}"
 
 
-def _name(tokens: Tokens, label: str, place: int, encoding: str) -> str:
+def _name(tokens: Tokens, label: str, index: int, encoding: str) -> str:
     """Return a token with its index, such as ``Mary (27)``; within a word, ``A[ld]er (20)``."""
-    before, after = _rest_of_word(tokens, place)
-    if (before or after) and label == token_label(tokens.texts[place], encoding):
-        piece = tokens.texts[place].removeprefix("##").strip()
+    before, after = _rest_of_word(tokens, index)
+    if (before or after) and label == token_label(tokens.texts[index], encoding):
+        piece = tokens.texts[index].removeprefix("##").strip()
         label = visible(f"{before}[{piece}]{after}", encoding)
     ellipsis = "…" if encoding.lower().startswith("utf") else "~"
-    return numbered(cut(label, _LONGEST_NAME, ellipsis), place)
+    return numbered(cut(label, _LONGEST_NAME, ellipsis), index)
 
 
-def _rest_of_word(tokens: Tokens, place: int) -> tuple[str, str]:
+def _rest_of_word(tokens: Tokens, index: int) -> tuple[str, str]:
     """Return the letters of a word before and after one of its tokens; both empty for a whole word.
 
-    place: the index of the token. If tokens show no blanks, those that begin with ``##``, as in
+    index: that of the token. If tokens show no blanks, those that begin with ``##``, as in
         WordPiece, continue a word.
     """
     texts = tokens.spaced
@@ -284,11 +279,11 @@ def _rest_of_word(tokens: Tokens, place: int) -> tuple[str, str]:
         return text.isalpha() and (blanks or text != texts[at])
 
     bare = [text.removeprefix("##").strip() for text in texts]
-    if not bare[place].isalpha():
+    if not bare[index].isalpha():
         return "", ""
-    first, end = place, place + 1
+    first, end = index, index + 1
     while first > 0 and goes_on(first) and bare[first - 1].isalpha():
         first -= 1
     while end < len(texts) and goes_on(end):
         end += 1
-    return "".join(bare[first:place]), "".join(bare[place + 1 : end])
+    return "".join(bare[first:index]), "".join(bare[index + 1 : end])

@@ -40,33 +40,39 @@ class Facts(NamedTuple):
     lead: int = 0
     tone: Tone = "plain"
 
+    @property
+    def line(self) -> str:
+        """Return the statements behind their name in one line without styles."""
+        words = " · ".join(text.strip() for text, _ in self.words)
+        return f"{self.name}: {words}" if self.name else words
+
 
 class Quote(NamedTuple):
-    """A text that the user gave, drawn in one terminal line behind its name.
-
-    lead: the width of the name in characters.
-    """
+    """A text that the user gave, in one terminal line behind its name, ``lead`` characters wide."""
 
     name: str
     content: str
     lead: int = 7
 
+    @property
+    def line(self) -> str:
+        """Return the text behind its name in one line without styles."""
+        return f"{self.name}: {' '.join(self.content.split())}"
+
 
 class Note(NamedTuple):
-    """A sentence next to the result, such as a warning.
-
-    longest: the most characters of a line, 0 for the available width.
-    """
+    """A sentence next to the result, such as a warning; ``longest``: of a line, 0 for what fits."""
 
     text: str
     longest: int = 0
 
+    @property
+    def line(self) -> str:
+        return self.text
+
 
 class Say(NamedTuple):
-    """A sentence of the result; the words before its first colon are drawn bold.
-
-    longest: the most characters of a line, 0 for the available width.
-    """
+    """A sentence of the result, bold before its first colon; ``longest``: see ``Note``."""
 
     text: str
     longest: int = 0
@@ -263,8 +269,7 @@ class Cell(NamedTuple):
         return f"{self.letter} {self.text}".strip()
 
 
-_MOST_WRITTEN = 16
-"""The most columns of a grid whose cells have their texts written."""
+_MOST_WRITTEN = 16  # the most columns of a grid whose cells have their texts written
 
 
 class HeadGrid(NamedTuple):
@@ -291,9 +296,9 @@ class HeadGrid(NamedTuple):
         contents = [cell.content for cell in self.cells.values()]
         return len(self.columns) <= _MOST_WRITTEN or all(len(text) < 3 for text in contents)
 
-    def name(self, place: tuple[int, int]) -> str:
-        """Return the name of a cell, such as ``L2H5``. place: its (row, column)."""
-        row, column = self.rows[place[0]], self.columns[place[1]]
+    def name(self, cell: tuple[int, int]) -> str:
+        """Return the name of a cell, such as ``L2H5``. cell: its (row, column)."""
+        row, column = self.rows[cell[0]], self.columns[cell[1]]
         return f"{row}{column}" if row[1:].isdigit() else f"{row} {column}".strip()
 
     def with_known(self, labels: Mapping[str, tuple[str, str]], measure: str = "") -> HeadGrid:
@@ -303,10 +308,10 @@ class HeadGrid(NamedTuple):
             of the only number of each cell; empty keeps the name that it has.
         """
         cells = dict(self.cells)
-        for place, cell in self.cells.items():
-            said, hue = labels.get(self.name(place), ("", ""))
+        for position, cell in self.cells.items():
+            label, hue = labels.get(self.name(position), ("", ""))
             values = {measure or name: number for name, number in cell.values.items()}
-            cells[place] = cell._replace(label=said, hue=hue, values=values)
+            cells[position] = cell._replace(label=label, hue=hue, values=values)
         return self._replace(cells=cells)
 
 
@@ -316,7 +321,7 @@ def head_grid(cells: Mapping[tuple[int, int], Cell], base: int, **fields: Any) -
     cells: by (layer, head), from 0. base: the number of the first layer and head in their names.
     fields: those of ``HeadGrid``, such as its title.
     """
-    layers, heads = (sorted({place[axis] for place in cells}) for axis in (0, 1))
+    layers, heads = (sorted({cell[axis] for cell in cells}) for axis in (0, 1))
     return HeadGrid(
         [f"L{layer + base}" for layer in layers],
         [f"H{head + base}" for head in heads],
@@ -330,8 +335,7 @@ class Map(NamedTuple):
 
     name: the head's name, which tables link to. words: the whole title, by default the name.
     below: the head's scores, written below the title or, for a small map, below the map. causal:
-        whether later keys stay blank. limit: for values of either sign, the size from which colours
-        are full; 0 for weights. full: the weight that has the full colour in a coloured text.
+        whether later keys stay blank. full: the weight that has the full colour in a coloured text.
     tip: everything that is known about the map, by default ``below``.
     """
 
@@ -372,6 +376,11 @@ class Maps(NamedTuple):
     texts: bool = False
     scale: Scale | None = WEIGHTS
     hidden: int = 0
+
+    @property
+    def labelled(self) -> bool:
+        """Return whether the maps have tokens on both axes."""
+        return self.small is None and not self.texts
 
 
 LEAST_ARC, STRONG_ARC = 0.1, 0.5
@@ -456,20 +465,14 @@ class Curve(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A vertical line in a plot where something begins, such as a phase of training.
-
-    at: its position on the horizontal axis. name: what begins there, for the legend.
-    """
+    """A vertical line in a plot ``at`` which something begins, and its name for the legend."""
 
     at: float
     name: str
 
 
 class Level(NamedTuple):
-    """A horizontal line in a plot at a value that curves are compared with.
-
-    name: its name in the legend.
-    """
+    """A horizontal line in a plot at a value that curves are compared with, named in the legend."""
 
     value: float
     name: str
@@ -617,16 +620,14 @@ class Document(NamedTuple):
         return [*self.groups[:1], *answer, *self.groups[1:]]
 
     def shown(self, *, explain: bool, hints: bool) -> Document:
-        """Return the document with a glossary only if ``explain``, and hints only if ``hints``.
-
-        The hint on ``--explain`` is left out beside the glossary.
-        """
+        """Return the document with a glossary only if ``explain``, and hints only if ``hints``."""
         steps: Sequence[Facts] = self.hints if hints else ()
         if not explain:
             return self._replace(explain=None, hints=steps)
-        words = [[word for word in step.words if word[0][:9] != "--explain"] for step in steps]
-        kept = zip(steps, words, strict=True)
-        return self._replace(hints=[step._replace(words=rest) for step, rest in kept if rest])
+        # The hint on ``--explain`` is left out beside the glossary.
+        rest = [[word for word in step.words if word[0][:9] != "--explain"] for step in steps]
+        kept = zip(steps, rest, strict=True)
+        return self._replace(hints=[step._replace(words=words) for step, words in kept if words])
 
 
 def next_steps(words: Iterable[str], tone: Tone = "plain") -> Sequence[Facts]:

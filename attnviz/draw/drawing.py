@@ -21,51 +21,44 @@ Anchor = Literal["start", "middle", "end"]
 
 
 @dataclass(frozen=True)
-class Cells:
-    """A rectangle of coloured cells on a tinted background, as an item of a drawing.
-
-    x, y: the upper left corner. width, height: of the whole rectangle, all in pixels.
-    steps: (rows, columns), the colour level of each cell in a colour table; −1 leaves it blank.
-    palette: of these cells, None for the drawing's own.
-    veil: whether they lie over a picture, and let it through where they are weak.
-    """
+class Rectangle:
+    """A part of a drawing: its upper left corner (x, y), its width and its height, in pixels."""
 
     x: float
     y: float
     width: float
     height: float
+
+
+@dataclass(frozen=True)
+class Cells(Rectangle):
+    """A rectangle of coloured cells on a tinted background, as an item of a drawing.
+
+    steps: (rows, columns), the colour level of each cell in a colour table; −1 leaves it blank.
+    palette: of these cells, None for the drawing's own.
+    veil: whether they lie over a picture, and let it through where they are weak.
+    """
+
     steps: NDArray[np.intp]
     palette: str | None = None
     veil: bool = False
 
 
 @dataclass(frozen=True, eq=False)
-class Image:
+class Image(Rectangle):
     """A picture of coloured pixels, as an item of a drawing.
 
-    x, y: the upper left corner. width, height: in pixels of the drawing.
     pixels: (rows, columns, 3), from 0 to 255. content: the sentence for people who do not see it.
     """
 
-    x: float
-    y: float
-    width: float
-    height: float
     pixels: NDArray[np.uint8]
     content: str
 
 
 @dataclass(frozen=True)
-class Filled:
-    """A rectangle of one colour, such as a letter's ground, as an item of a drawing.
+class Filled(Rectangle):
+    """A rectangle of one colour, ``#rrggbb``, such as a letter's ground; an item of a drawing."""
 
-    x, y: the upper left corner. width, height: in pixels. ink: the colour as ``#rrggbb``.
-    """
-
-    x: float
-    y: float
-    width: float
-    height: float
     ink: str
 
 
@@ -104,16 +97,9 @@ class Stroke:
 
 
 @dataclass(frozen=True)
-class Tip:
-    """A remark that appears when the pointer rests on a rectangle of a drawing.
+class Tip(Rectangle):
+    """A remark that appears when the pointer rests on a rectangle of a drawing."""
 
-    x, y: its upper left corner. width, height: its size, all in pixels. content: the remark.
-    """
-
-    x: float
-    y: float
-    width: float
-    height: float
     content: str
 
 
@@ -137,10 +123,7 @@ class Drawing:
 
 
 def flow(name: str, drawings: Iterable[Drawing], max_width: float, gap: float) -> Drawing:
-    """Put drawings side by side, and begin a new row whenever ``max_width`` pixels are full.
-
-    name: describes the whole for people who cannot see it. gap: the pixels between two drawings.
-    """
+    """Put drawings side by side, and begin a new row whenever ``max_width`` pixels are full."""
     parts: list[tuple[float, float, Drawing]] = []
     x = y = height = width = 0.0
     for drawing in drawings:
@@ -154,10 +137,7 @@ def flow(name: str, drawings: Iterable[Drawing], max_width: float, gap: float) -
 
 
 def column(name: str, drawings: Iterable[Drawing], gap: float) -> Drawing:
-    """Put drawings below each other.
-
-    name: describes the whole for people who cannot see it. gap: the pixels between two drawings.
-    """
+    """Put drawings below each other."""
     return flow(name, drawings, 0.0, gap)
 
 

@@ -9,13 +9,22 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.drawing import Cells, Drawing, Filled, Image, Item, Label, Stroke, Style
+from attnviz.draw.drawing import (
+    Cells,
+    Drawing,
+    Filled,
+    Image,
+    Item,
+    Label,
+    Stroke,
+    Style,
+    Tip,
+)
 from attnviz.draw.labels import visible
 from attnviz.draw.palette import contrasting, full_weight, paper_table, to_hex, veils
 from attnviz.errors import UnsupportedError, UsageError
@@ -97,14 +106,6 @@ class Pen:
         escapes = {code: f"<U+{controls.get(code, code):04X}>" for code in self.missing}
         return visible(content).translate(escapes)
 
-    def style(self, size: float, **more: Any) -> dict[str, Any]:
-        """Return matplotlib's keyword arguments for a text of ``size`` points.
-
-        more: further keyword arguments to add.
-        """
-        fixed = {"fontfamily": self.families, "parse_math": False, "usetex": False}
-        return {"fontsize": size, **fixed, **more}
-
 
 _DPI = 144
 _PIXELS = 96  # pixels of a drawing in an inch
@@ -123,8 +124,7 @@ def write_drawing(
 ) -> None:
     """Write the drawing on white paper, without its tips; equal drawings give equal bytes.
 
-    palette: the name of the colours of cells. form: ``png`` or ``pdf``. wide: the columns of pixels
-        of a PNG, 0 for as many as suit a page.
+    form: ``png`` or ``pdf``. wide: the columns of pixels of a PNG, 0 for as many as suit a page.
     Raises UsageError if the drawing is too large for a picture.
     """
     dots = wide * _PIXELS / drawing.width if wide else _DPI
@@ -153,23 +153,19 @@ def write_drawing(
 @contextmanager
 def _defaults() -> Iterator[None]:
     """Use matplotlib's own defaults in this context, whatever the user's settings are."""
-    matplotlib = sys.modules.get("matplotlib") or _without_backend()
+    matplotlib = sys.modules.get("matplotlib")
+    if matplotlib is None:  # it is imported without MPLBACKEND, which may be invalid
+        backend = os.environ.pop("MPLBACKEND", None)
+        try:
+            matplotlib = importlib.import_module("matplotlib")
+        finally:
+            if backend is not None:
+                os.environ["MPLBACKEND"] = backend
+        with suppress(ValueError):
+            matplotlib.rcParams.update({"backend": backend} if backend else {})
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         yield
-
-
-def _without_backend() -> ModuleType:
-    """Import matplotlib without MPLBACKEND, which is set again afterwards for other code."""
-    named = os.environ.pop("MPLBACKEND", None)
-    try:
-        matplotlib = importlib.import_module("matplotlib")
-    finally:
-        if named is not None:
-            os.environ["MPLBACKEND"] = named
-    with suppress(ValueError):  # the backend may be invalid
-        matplotlib.rcParams.update({"backend": named} if named else {})
-    return matplotlib
 
 
 def _placed(drawing: Drawing, x: float, y: float) -> Iterator[tuple[float, float, Item]]:
@@ -183,39 +179,34 @@ def _draw(axes: Axes, drawing: Drawing, palette: str) -> None:
     placed = list(_placed(drawing, 0.0, 0.0))
     pen = Pen.for_texts([item.content for _, _, item in placed if isinstance(item, Label)])
     for x, y, item in placed:
-        if isinstance(item, Cells):
-            _pixels(axes, item, x, y, _colours(item, palette), "nearest")
-        elif isinstance(item, Image):
-            _pixels(axes, item, x, y, item.pixels, "antialiased")
-        elif isinstance(item, Filled):
-            _patch(axes, item, x, y)
-        elif isinstance(item, Label):
+        if isinstance(item, Label):
             _label(axes, item, x, y, pen, palette)
         elif isinstance(item, Stroke):
-            _stroke(axes, item, x, y)  # a picture has no tips
+            _stroke(axes, item, x, y)
+        elif not isinstance(item, Tip):  # a picture has no tips
+            _rectangle(axes, item, x + item.x, y + item.y, palette)
 
 
-def _colours(cells: Cells, palette: str) -> NDArray[np.floating] | NDArray[np.uint8]:
-    """Return the colour of each cell, with its opacity if they lie over a picture."""
-    name = cells.palette or palette  # the index −1 also means the last colour
-    if cells.veil:
-        return np.asarray((np.array(veils(name, paper=True)) / (255, 255, 255, 1))[cells.steps])
-    return np.array([*paper_table(name), _BLANK], dtype=np.uint8)[cells.steps]
-
-
-def _pixels(
-    axes: Axes, item: Cells | Image, x: float, y: float, image: NDArray[Any], smooth: str
+def _rectangle(
+    axes: Axes, item: Cells | Image | Filled, left: float, top: float, palette: str
 ) -> None:
-    left, top = x + item.x, y + item.y
-    extent = (left, left + item.width, top + item.height, top)
-    axes.imshow(image, interpolation=smooth, aspect="auto", extent=extent, origin="upper")
-
-
-def _patch(axes: Axes, patch: Filled, x: float, y: float) -> None:
-    left, top = x + patch.x, y + patch.y
-    across = [left, left + patch.width, left + patch.width, left]
-    down = [top, top, top + patch.height, top + patch.height]
-    axes.fill(across, down, color=patch.ink, linewidth=0, antialiased=False)
+    right, bottom = left + item.width, top + item.height
+    if isinstance(item, Filled):
+        across, down = [left, right, right, left], [top, top, bottom, bottom]
+        axes.fill(across, down, color=item.ink, linewidth=0, antialiased=False)
+        return
+    colours: NDArray[Any]
+    smooth = "nearest"
+    if isinstance(item, Image):
+        colours, smooth = item.pixels, "antialiased"
+    elif item.veil:  # each cell lets the picture below through
+        shades = np.array(veils(item.palette or palette, paper=True)) / (255, 255, 255, 1)
+        colours = shades[item.steps]
+    else:  # the index −1 means the last colour, too
+        table = [*paper_table(item.palette or palette), _BLANK]
+        colours = np.array(table, dtype=np.uint8)[item.steps]
+    extent = (left, right, bottom, top)
+    axes.imshow(colours, interpolation=smooth, aspect="auto", extent=extent, origin="upper")
 
 
 def _stroke(axes: Axes, stroke: Stroke, x: float, y: float) -> None:
@@ -235,14 +226,13 @@ def _label(axes: Axes, label: Label, x: float, y: float, pen: Pen, palette: str)
     if label.on is not None:
         ink = to_hex(contrasting(paper_table(label.on.palette or palette)[label.on.step]))
     side = {"start": "left", "middle": "center", "end": "right"}[label.anchor]
-    look: dict[str, Any] = {"color": ink, "ha": side, "va": "baseline"}
+    look: dict[str, Any] = {"color": ink, "ha": side, "va": "baseline", "fontsize": points}
     if label.style in _BOLD:
         look["fontweight"] = "bold"
     if label.turn:
         look |= {"rotation": -label.turn, "rotation_mode": "anchor"}
-    look = pen.style(points, **look)
-    if label.style in _MONO:
-        look["fontfamily"] = [_MONO_FONT, *pen.families]
+    mono = [_MONO_FONT] if label.style in _MONO else []
+    look |= {"fontfamily": [*mono, *pen.families], "parse_math": False, "usetex": False}
     axes.text(x + label.x, y + label.y, pen.text(label.content), **look)
 
 

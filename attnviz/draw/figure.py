@@ -30,13 +30,15 @@ from attnviz.draw.drawing import (
 )
 from attnviz.draw.drawing import column as below
 from attnviz.draw.labels import cut, visible, width
-from attnviz.draw.picture_figure import picture_figures
-from attnviz.draw.plot_figure import plot_figure
+from attnviz.draw.numbers import percent, round_ticks, short_number
+from attnviz.draw.palette import SERIES_SIGNS, paper_table, series_tint, to_hex
+from attnviz.draw.plot import axis_ends
 from attnviz.draw.table import bar_tint
 from attnviz.draw.terminal import first_screen
 from attnviz.draw.theme import VERDICTS, Theme
 
 _ROOM, _MAPS_ROOM = 1000.0, 1400.0
+_MOST_WRITTEN = 16  # the most queries or keys of a map whose cells are large enough for numbers
 _MARGIN, _GAP, _MAP_GAP, _SMALL_GAP = 28.0, 20.0, 32.0, 14.0
 _SECTION_GAP = 12.0
 """The pixels between the drawings below one heading; sections stand side by side if they fit."""
@@ -64,10 +66,7 @@ def document_drawing(document: doc.Document) -> Drawing:
 
 
 def text_drawing(lines: Sequence[tuple[Style, str]]) -> Drawing:
-    """Draw lines of text below each other; long facts are broken, a long title is cut.
-
-    lines: the style and the content of each line.
-    """
+    """Draw (style, text) lines below each other; long facts are broken, a long title is cut."""
     items: list[Item] = []
     y = 0.0
     for style, line in lines:
@@ -112,13 +111,8 @@ def _member(part: doc.Part | doc.Group) -> Iterator[Drawing]:
     match part:
         case doc.Group():
             yield from _group(part)
-        case doc.Facts(words, name):
-            words_line = " · ".join(text.strip() for text, _ in words)
-            yield text_drawing([("faint", f"{name}: {words_line}" if name else words_line)])
-        case doc.Quote(name, content):
-            yield text_drawing([("faint", f"{name}: {' '.join(content.split())}")])
-        case doc.Note(text):
-            yield text_drawing([("faint", text)])
+        case doc.Facts() | doc.Quote() | doc.Note():
+            yield text_drawing([("faint", part.line)])
         case doc.Say(text):
             yield text_drawing([("text", text)])
         case _:
@@ -128,21 +122,23 @@ def _member(part: doc.Part | doc.Group) -> Iterator[Drawing]:
             drawings = part_drawings(part)
             if lines and drawings:
                 yield text_drawing(lines)
-            yield from _arranged(part, drawings)
+            if not isinstance(part, doc.Maps | doc.Pictures):
+                yield from drawings
+                return
+            if part.scale is not None:
+                yield map_figure.scale_figure(part.scale)
+            if isinstance(part, doc.Maps) and part.small is not None:
+                yield from _small_maps(part, drawings)
+            elif drawings:
+                yield flow("maps", drawings, _MAPS_ROOM, _MAP_GAP)
 
 
-def _arranged(part: doc.Part, drawings: list[Drawing]) -> list[Drawing]:
-    if not isinstance(part, doc.Maps | doc.Pictures):
-        return drawings
-    scale = [map_figure.scale_figure(part.scale)] if part.scale is not None else []
-    if isinstance(part, doc.Pictures) or part.small is None:
-        return [*scale, flow("maps", drawings, _MAPS_ROOM, _MAP_GAP)] if drawings else scale
+def _small_maps(part: doc.Maps, drawings: Sequence[Drawing]) -> Iterator[Drawing]:
     most = part.across or max(int(_ROOM / (drawings[0].width + _SMALL_GAP)), 1)
     rows = [drawings[start : start + most] for start in range(0, len(drawings), most)]
-    lines = [flow("maps", row, math.inf, _SMALL_GAP) for row in rows]
-    words = map_figure.pooling_words(part.maps[0])
-    pooled = [text_drawing([("faint", f"small maps {words}")])] if words else []
-    return [*scale, below("small maps", lines, 10), *pooled]
+    yield below("small maps", (flow("maps", row, math.inf, _SMALL_GAP) for row in rows), 10)
+    if words := map_figure.pooling_words(part.maps[0]):
+        yield text_drawing([("faint", f"small maps {words}")])
 
 
 def part_drawings(
@@ -157,17 +153,16 @@ def part_drawings(
         case doc.Arcs():
             return [arcs_figure(part)]
         case doc.Plot():
-            return [plot_figure(part)] if part.curves or part.histograms else []
+            return [_plot(part)] if part.curves or part.histograms else []
         case doc.Pictures():
-            return picture_figures(part)
+            return map_figure.picture_figures(part)
         case doc.Maps():
             if part.texts:
                 return [map_figure.text_figure(shown) for shown in part.maps]
             if part.small is not None:
                 return [map_figure.small_map_figure(shown) for shown in part.maps]
-            written = all(
-                map(map_figure.room_for_values, part.maps)
-            )  # all maps have values, or none has
+            sizes = [size for shown in part.maps for size in shown.weights.shape]
+            written = max(sizes, default=0) <= _MOST_WRITTEN  # in all maps, or in none
             return [map_figure.map_figure(shown, written) for shown in part.maps]
 
 
@@ -184,14 +179,14 @@ def _table(table: doc.Table) -> Drawing:
     rows = [row for row in table.rows if len(row.cells) > 1]
     barred = any(row.bar is not None for row in rows)
     x, starts, ends = 0.0, [], []
-    for place, column in enumerate(table.columns):
-        texts = [column.title, *(cut(visible(row.cells[place]), _LONGEST_CELL) for row in rows)]
-        depth = max((row.depth for row in rows), default=0) * _INDENT * (place == 0)
+    for index, column in enumerate(table.columns):
+        texts = [column.title, *(cut(visible(row.cells[index]), _LONGEST_CELL) for row in rows)]
+        depth = max((row.depth for row in rows), default=0) * _INDENT * (index == 0)
         wide = max(map(width, texts)) * _DIGIT + depth
         starts.append(x)
         ends.append(x + wide)
         x += wide + _CELL_GAP
-        if place == 0 and barred and table.ranked:
+        if index == 0 and barred and table.ranked:
             x += _BAR + _CELL_GAP
     bar_at = ends[0] + _CELL_GAP if table.ranked else x
     across = x + (_BAR if barred and not table.ranked else 0)
@@ -231,15 +226,15 @@ def _row(
     if len(row.cells) == 1:
         yield Label(0, y + 14, row.cells[0], "name")
         return
-    for place, (column, cell) in enumerate(zip(table.columns, row.cells, strict=True)):
+    for index, (column, cell) in enumerate(zip(table.columns, row.cells, strict=True)):
         tone = row.tone if row.tone != "plain" else column.tone
-        tone = (row.tones or {}).get(place, tone)
-        style: Style = "name" if tone == "strong" or (table.ranked and not place) else "text"
+        tone = (row.tones or {}).get(index, tone)
+        style: Style = "name" if tone == "strong" or (table.ranked and not index) else "text"
         style = "faint" if tone in ("faint", "skipped") else style
         ink = VERDICTS.get(tone)
         anchor: Anchor = "end" if column.right else "start"
-        x = sides[1][place] if column.right else sides[0][place]
-        x += row.depth * _INDENT * (place == 0)
+        x = sides[1][index] if column.right else sides[0][index]
+        x += row.depth * _INDENT * (index == 0)
         yield Label(x, y + 14, cut(visible(cell), _LONGEST_CELL), style, anchor, ink=ink)
 
 
@@ -251,35 +246,31 @@ _KEY_ROOM = 900.0
 
 def _grid(grid: doc.HeadGrid) -> Drawing:
     """Return the drawing of a grid of coloured cells with tips, and with texts if cells are few."""
-    texts, written = [cell.content for cell in grid.cells.values()], grid.written
-    longest = max(width(name) for name in grid.rows)
-    left = max(longest * _DIGIT + 10, 30.0)
+    written, cells = grid.written, grid.cells.values()
+    left, top = max(max(map(width, grid.rows)) * _DIGIT + 10, 30.0), 26.0
     names = max(map(width, grid.columns)) * _DIGIT + 8
-    letters = [width(each.letter) * 6.2 + 6 for each in grid.cells.values()]
-    cell = max([_NARROW, *letters])
+    wide = max([_NARROW, *(width(cell.letter) * 6.2 + 6 for cell in cells)])
     if written:
-        cell = max([cell, names, *(width(text) * 6.2 + 12 for text in texts)])
-    x0, y0 = left, 26.0
-    across, down = len(grid.columns) * cell, len(grid.rows) * _TALL
-    items: list[Item] = [Cells(x0, y0, across, down, np.full((1, 1), -1))]
-    every = max(math.ceil(names / cell), 1)
-    for place in range(0, len(grid.columns), every):
-        middle = x0 + (place + 0.5) * cell
-        items.append(Label(middle, y0 - 8, grid.columns[place], "axis", "middle"))
-    for place, name in enumerate(grid.rows):
-        items.append(Label(left - 8, y0 + (place + 0.65) * _TALL, name, "axis", "end"))
-    for (row, place), entry in grid.cells.items():
-        if math.isnan(entry.strength):
+        wide = max([wide, names, *(width(cell.content) * 6.2 + 12 for cell in cells)])
+    across, down = len(grid.columns) * wide, len(grid.rows) * _TALL
+    items: list[Item] = [Cells(left, top, across, down, np.full((1, 1), -1))]
+    for column in range(0, len(grid.columns), max(math.ceil(names / wide), 1)):
+        middle = left + (column + 0.5) * wide
+        items.append(Label(middle, top - 8, grid.columns[column], "axis", "middle"))
+    for row, name in enumerate(grid.rows):
+        items.append(Label(left - 8, top + (row + 0.65) * _TALL, name, "axis", "end"))
+    for (row, column), cell in grid.cells.items():
+        if math.isnan(cell.strength):
             continue
-        x, y = x0 + place * cell, y0 + row * _TALL
-        if entry.tint is not None:
-            items.append(tinted(x, y, cell - 1, _TALL - 1, entry.tint))
-        text = entry.content if written else entry.letter
+        x, y = left + column * wide, top + row * _TALL
+        if cell.tint is not None:
+            items.append(tinted(x, y, wide - 1, _TALL - 1, cell.tint))
+        text = cell.content if written else cell.letter
         if text.strip():
-            items.append(Label(x + cell / 2, y + 16, text, "value", "middle", on=entry.tint))
-        tip = entry.tip or f"{grid.rows[row]}{grid.columns[place]}: {entry.content}"
-        items.append(Tip(x, y, cell, _TALL, tip))
-    drawing = Drawing("grid", x0 + across + 8, y0 + down + 8, tuple(items))
+            items.append(Label(x + wide / 2, y + 16, text, "value", "middle", on=cell.tint))
+        tip = cell.tip or f"{grid.rows[row]}{grid.columns[column]}: {cell.content}"
+        items.append(Tip(x, y, wide, _TALL, tip))
+    drawing = Drawing("grid", left + across + 8, top + down + 8, tuple(items))
     return below(heading_words(grid.title)[0] or "grid", [drawing, *grid_legends(grid)], 8)
 
 
@@ -303,6 +294,151 @@ def _key(key: Sequence[doc.Key]) -> Drawing:
         items.append(Label(x + lead, y + 15, words, "text"))
         x += wide
     return Drawing("key", _KEY_ROOM, y + 24, tuple(items))
+
+
+# Curves and histograms --------------------------------------------------------------------------
+
+_LEVEL_INK = "#8a94a3"
+_PLOT_LEFT, _PLOT_TOP, _PLOT_WIDE, _PLOT_TALL = 62.0, 10.0, 620.0, 250.0
+_LEGEND_LINE, _SAMPLE, _CHARACTER, _DOT = 18.0, 26.0, 6.6, 3.2
+_MOST_TIPS = 80
+_BETWEEN_SIGNS = 80.0  # pixels between two signs of a curve
+_BIN, _BARS_LEFT, _BARS_TOP, _BARS_TALL, _APART = 10.0, 48.0, 44.0, 110.0, 40.0
+
+
+def _plot(plot: doc.Plot) -> Drawing:
+    """Draw the curves of a plot with axes and a legend, or its histograms next to each other."""
+    name = plot.title[0][0] if plot.title else "plot"
+    if plot.histograms:
+        return flow(name, map(_histogram, plot.histograms), _ROOM, _APART)
+    axes = _Axes(*axis_ends(plot))
+    alone = sum(not curve.marked for curve in plot.curves) == 1
+    pens, items = list[tuple[str, str]](), [*axes.drawn(plot)]
+    for number, curve in enumerate(plot.curves):
+        sign = "" if alone else SERIES_SIGNS[number % len(SERIES_SIGNS)]
+        pens.append((to_hex(paper_table(series_tint(number).palette)[0]), sign))
+        items += axes.curve(curve, *pens[-1], number)
+    foot = _PLOT_TOP + _PLOT_TALL + 44
+    items += _legend(plot, pens, foot)
+    tall = foot + _LEGEND_LINE * (len(plot.curves) + len(plot.marks) + len(plot.levels))
+    names = [*(curve.name for curve in plot.curves), *(level.name for level in plot.levels)]
+    longest = max(map(width, names), default=0) * _CHARACTER + _PLOT_LEFT + _SAMPLE + 20
+    return Drawing(name, max(_PLOT_LEFT + _PLOT_WIDE + 12, longest), tall, tuple(items))
+
+
+class _Axes:
+    """The two axes of a plot in a figure; they convert values into pixel positions.
+
+    ends: of the horizontal axis, left first. up: of the vertical axis, low first.
+    """
+
+    def __init__(self, ends: tuple[float, float], up: tuple[float, float]) -> None:
+        self._ends, self._up = ends, up
+
+    def x(self, position: float) -> float:
+        left, right = self._ends
+        return _PLOT_LEFT + (position - left) / ((right - left) or 1.0) * _PLOT_WIDE
+
+    def y(self, value: float) -> float:
+        low, high = self._up
+        return _PLOT_TOP + (high - value) / (high - low) * _PLOT_TALL
+
+    def drawn(self, plot: doc.Plot) -> Iterator[Item]:
+        """Yield the items that draw both axes: round numbers, and the plot's marks and levels."""
+        foot, right = _PLOT_TOP + _PLOT_TALL, _PLOT_LEFT + _PLOT_WIDE
+        ticks, digits = round_ticks(*self._up)
+        for tick in ticks:
+            yield Stroke([(_PLOT_LEFT, self.y(tick)), (right, self.y(tick))])
+            yield Label(_PLOT_LEFT - 8, self.y(tick) + 4, f"{tick:.{digits}f}", "faint", "end")
+        yield Stroke([(_PLOT_LEFT, _PLOT_TOP), (_PLOT_LEFT, foot), (right, foot)])
+        across, _ = round_ticks(min(self._ends), max(self._ends), most=11)
+        whole = [tick for tick in across if tick == round(tick)]
+        if plot.ends is not None:  # both ends are named, and what does not touch them
+            ends = [self.x(end) for end in self._ends]
+            apart = [tick for tick in whole if all(abs(self.x(tick) - end) > 30 for end in ends)]
+            whole = [*self._ends, *apart]
+        for tick in whole:
+            yield Label(self.x(tick), foot + 16, short_number(tick), "faint", "middle")
+        yield Label(right, foot + 32, plot.across, "faint", "end")
+        for mark in plot.marks:
+            yield Stroke([(self.x(mark.at), _PLOT_TOP), (self.x(mark.at), foot)], dashed=True)
+        for level in plot.levels:
+            y = self.y(level.value)
+            yield Stroke([(_PLOT_LEFT, y), (right, y)], _LEVEL_INK, dashed=True)
+
+    def curve(self, curve: doc.Curve, ink: str, sign: str, number: int) -> Iterator[Item]:
+        """Yield the items that draw a curve: its line, and its sign at intervals.
+
+        The intervals differ between curves. ink: the curve's colour. sign: identifies it for
+        readers without colour. number: its index among the curves.
+        """
+        points = [(self.x(position), self.y(value)) for position, value in curve.points]
+        if not curve.marked:
+            yield Stroke(points, ink)
+        if curve.marked or len(points) == 1:
+            yield Stroke(points, ink, dots=_DOT)
+        elif sign:
+            due = _PLOT_LEFT + _BETWEEN_SIGNS * (0.2 + number % 4 / 4)
+            for x, y in points:
+                if x >= due:
+                    due += _BETWEEN_SIGNS
+                    yield Label(x, y + 4, sign, "text", "middle", ink=ink)
+        if len(points) > _MOST_TIPS:
+            return
+        for (x, y), (position, value) in zip(points, curve.points, strict=True):
+            text = f"{curve.name}: {value:.4f} at {short_number(position)}"
+            yield Tip(x - 5, y - 5, 10, 10, text)
+
+
+def _legend(plot: doc.Plot, pens: Sequence[tuple[str, str]], y: float) -> Iterator[Item]:
+    """Yield a legend line, from ``y`` down, for each curve with its pen, mark and level."""
+    for curve, (ink, sign) in zip(plot.curves, pens, strict=True):
+        ends = [(_PLOT_LEFT, y), (_PLOT_LEFT + _SAMPLE - 6, y)]
+        yield Stroke([(_PLOT_LEFT + 10, y)], ink, _DOT) if curve.marked else Stroke(ends, ink)
+        if not curve.marked:
+            yield Label(_PLOT_LEFT + 10, y + 4, sign, "text", "middle", ink=ink)
+        yield Label(_PLOT_LEFT + _SAMPLE, y + 4, curve.name, "text")
+        y += _LEGEND_LINE
+    others: list[tuple[str, str | None]] = [
+        *((f"{mark.name} from {short_number(mark.at)} on", None) for mark in plot.marks),
+        *((level.name, _LEVEL_INK) for level in plot.levels),
+    ]
+    for name, colour in others:
+        yield Stroke([(_PLOT_LEFT, y), (_PLOT_LEFT + _SAMPLE - 6, y)], colour, dashed=True)
+        yield Label(_PLOT_LEFT + _SAMPLE, y + 4, name, "text")
+        y += _LEGEND_LINE
+
+
+def _histogram(drawn: doc.Histogram) -> Drawing:
+    """Draw a histogram with bars of equal width; a gap follows a first bin that begins at 0."""
+    apart = drawn.edges[0] == 0
+    items: list[Item] = [
+        Label(_BARS_LEFT, 14, drawn.name, "name"),
+        Label(_BARS_LEFT, 30, drawn.words, "faint"),
+        Label(_BARS_LEFT - 6, _BARS_TOP + 10, percent(drawn.top), "faint", "end"),
+    ]
+    foot = _BARS_TOP + _BARS_TALL
+
+    def left(position: float) -> float:
+        return _BARS_LEFT + _BIN * (position + (apart and position > 0))
+
+    for position, share in enumerate(drawn.shares):
+        tall = max(min(share / drawn.top, 1.0) * _BARS_TALL, 1.0 if share else 0.0)
+        if tall:
+            items.append(tinted(left(position), foot - tall, _BIN - 1, tall, drawn.tint))
+        words = f"{drawn.edges[position]:.2g} to {drawn.edges[position + 1]:.2g}: {percent(share)}"
+        items.append(Tip(left(position), _BARS_TOP, _BIN, _BARS_TALL, words))
+    for bin_number, name in drawn.ticks:
+        anchor: Anchor = "end" if bin_number >= len(drawn.shares) else "start"
+        items.append(Label(left(bin_number), foot + 14, name, "axis-faint", anchor))
+    if drawn.mark is not None:
+        at, words = left(drawn.mark[0]), drawn.mark[1]
+        items += [
+            Stroke([(at, _BARS_TOP), (at, foot)], _LEVEL_INK, dashed=True),
+            Label(at, foot + 30, words, "axis-faint", "middle"),
+        ]
+    across = max(left(len(drawn.shares)) + 8, _BARS_LEFT + _CHARACTER * width(drawn.words))
+    return Drawing(drawn.name, across, foot + 22 + 16 * (drawn.mark is not None), tuple(items))
 
 
 # The first screen as one slide of 16 to 9, in letters that the last row can read --------------
@@ -341,12 +477,12 @@ def _segment(segment: Segment, x: float, y: float) -> Iterator[Item]:
     ink = colour.hex if colour else _FAINT if style and style.dim else _INK
     if ground:
         yield Filled(x, y, segment.cell_length * _CELL, _LINE, ground.hex)
-    for found in re.finditer(r"[▀▄█]+|[^ ▀▄█]+", segment.text):
-        at, words = x + width(segment.text[: found.start()]) * _CELL, found[0]
+    for match in re.finditer(r"[▀▄█]+|[^ ▀▄█]+", segment.text):
+        at, words = x + width(segment.text[: match.start()]) * _CELL, match[0]
         if words[0] in _HALVES:
-            for place, glyph in enumerate(words):
+            for column, glyph in enumerate(words):
                 top, tall = _HALVES[glyph]
-                yield Filled(at + place * _CELL, y + top * _LINE, _CELL, tall * _LINE, ink)
+                yield Filled(at + column * _CELL, y + top * _LINE, _CELL, tall * _LINE, ink)
         else:
             bold = bool(style and style.bold)
             yield Label(at, y + _BASELINE, words, "mono-bold" if bold else "mono", ink=ink)

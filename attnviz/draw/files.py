@@ -36,8 +36,7 @@ TextWriter = Callable[["SupportsWrite[str]"], object]
 """Writes one kind of text."""
 
 _PLOTTED = (".png", ".pdf")
-_SLIDE = 1920
-"""The columns of pixels of a slide."""
+_SLIDE = 1920  # the columns of pixels of a slide
 
 
 _ACTING = re.compile(
@@ -66,23 +65,8 @@ class CsvTable:
 
 
 def text_file(write: TextWriter) -> Writer:
-    """Return a function that writes text to a binary stream, in UTF-8.
-
-    write: the function that writes to a text stream. Half of a surrogate pair becomes an escape.
-    """
+    """Return a function that writes text to a binary stream in UTF-8, half surrogates escaped."""
     return lambda stream: write(codecs.getwriter("utf-8")(stream, "backslashreplace"))
-
-
-def table_file(rows: Callable[[], Iterable[Iterable[object]]]) -> Writer:
-    """Return a function that writes a CSV file to a binary stream.
-
-    rows: returns the rows when the file is written; the first one is the header.
-    """
-
-    def write(stream: SupportsWrite[str]) -> None:
-        CsvTable(stream).writerows(rows())
-
-    return text_file(write)
 
 
 def document_files(

@@ -16,7 +16,6 @@ from typing import NamedTuple
 from rich.segment import Segment
 from rich.style import Style
 
-from attnviz.draw.axes import tick_line
 from attnviz.draw.blocks import (
     BOLD,
     DIM,
@@ -25,20 +24,20 @@ from attnviz.draw.blocks import (
     flow,
     stack,
     text_line,
+    tick_line,
     widest,
     without_trailing_blanks,
 )
 from attnviz.draw.document import Cell, HeadGrid, Key, Scale
 from attnviz.draw.labels import at_blanks, fit, width
 from attnviz.draw.palette import DIVERGING, STEPS, Tint
-from attnviz.draw.prose import words_block
+from attnviz.draw.prose import faint_lines, words_block
 from attnviz.draw.theme import Theme, sign_glyph
 
 _LEAST = 2
 _LETTERS = 3  # tell most labels apart
 _GLYPHS, _ASCII_GLYPHS = "░▒▓█", ".:*#"  # no digits: a number may follow
-_STEPS = (0.0, 0.25, 0.5, 0.75)
-"""The least strength of each glyph."""
+_STEPS = (0.0, 0.25, 0.5, 0.75)  # the least strength of each glyph
 
 
 def strength_glyph(strength: float, theme: Theme) -> str:
@@ -76,30 +75,28 @@ class _Form(NamedTuple):
         return self.cell - 1 if self.cell > _LEAST else self.cell
 
 
-def _contents(grid: HeadGrid) -> tuple[int, int]:
+def _contents(grid: HeadGrid) -> tuple[int, int, int]:
+    """Return the widths of the letters and of the texts of cells, and of both with a blank."""
     letters = max((width(cell.letter) for cell in grid.cells.values()), default=0)
-    return letters, max((width(cell.text.strip()) for cell in grid.cells.values()), default=0)
-
-
-def _whole(letters: int, texts: int) -> int:
-    return letters + texts + bool(letters and texts)
+    texts = max((width(cell.text.strip()) for cell in grid.cells.values()), default=0)
+    return letters, texts, letters + texts + bool(letters and texts)
 
 
 def _widest_cell(grid: HeadGrid) -> int:
     """Return the width in characters of the widest cell: mark, letters, text and a blank."""
-    return max(_whole(*_contents(grid)) + 2, max(map(width, grid.columns)) + 1)
+    return max(_contents(grid)[2] + 2, max(map(width, grid.columns)) + 1)
 
 
-def _form(grid: HeadGrid, cell: int, theme: Theme) -> _Form:
-    """Return the layout of cells that are ``cell`` wide: texts are left out first, then letters."""
-    letters, texts = _contents(grid)
-    inner = cell - 1 if cell > _LEAST else cell
+def _form(grid: HeadGrid, wide: int, theme: Theme) -> _Form:
+    """Return the layout of cells that are ``wide``: texts are left out first, then letters."""
+    letters, texts, whole = _contents(grid)
+    inner = wide - 1 if wide > _LEAST else wide
     for mark in (1,) if letters and not theme.colour else (1, 0):
-        if _whole(letters, texts) + mark <= inner:
-            words = letters > 0 or any(" " in each.text.strip() for each in grid.cells.values())
-            return _Form(cell, mark, letters, texts, words)
+        if whole + mark <= inner:
+            words = letters > 0 or any(" " in cell.text.strip() for cell in grid.cells.values())
+            return _Form(wide, mark, letters, texts, words)
     mark = int(letters < inner)
-    return _Form(cell, mark, min(letters, inner - mark), 0)
+    return _Form(wide, mark, min(letters, inner - mark), 0)
 
 
 def full_width(grid: HeadGrid) -> int:
@@ -120,7 +117,11 @@ def grid_block(grid: HeadGrid, theme: Theme, max_width: int) -> Block:
     drawn = _two_a_line(grid, theme, max_width) if halved else _cells(grid, theme, max_width)
     cells = stack([title, drawn], gap=0)
     key = [entry for entry in grid.key if entry.tint or not (halved and entry.letter)]
-    return stack([cells, key_block(key, grid.scale, theme, max_width)])
+    samples = [line for entry in key for line in _sample(entry, theme, max_width)]
+    if grid.scale is not None:
+        glyph = partial(strength_glyph, theme=theme)
+        samples += scale_samples(grid.scale, theme, max_width, glyph)
+    return stack([cells, legend_block(samples, max_width)])
 
 
 def _cells(grid: HeadGrid, theme: Theme, max_width: int) -> Block:
@@ -173,7 +174,7 @@ def names_width(names: Sequence[str]) -> int:
 
 def _per_row(grid: HeadGrid, theme: Theme, max_width: int) -> int:
     """Return how many cells stand in a line: a whole row, or fewer so that words fit."""
-    count, (letters, texts) = len(grid.columns), _contents(grid)
+    count, (letters, texts, _) = len(grid.columns), _contents(grid)
     least = max((min(letters, _LETTERS) or texts) + 1, _LEAST)
     if max_width // count >= least:
         return count
@@ -220,14 +221,6 @@ def _drawn(entry: Cell | None, form: _Form, theme: Theme) -> Line:
     return [drawn, *[Segment(" ")] * (form.cell - form.inner)]
 
 
-def key_block(key: Sequence[Key], scale: Scale | None, theme: Theme, max_width: int) -> Block:
-    """Draw the legend of a grid: a sample of each colour with its meaning."""
-    samples = [line for entry in key for line in _sample(entry, theme, max_width)]
-    if scale is not None:
-        samples += scale_samples(scale, theme, max_width, partial(strength_glyph, theme=theme))
-    return legend_block(samples, max_width)
-
-
 def legend_block(samples: Sequence[Line], max_width: int) -> Block:
     """Return the samples of a legend side by side, broken into lines to fit the width."""
     blocks = [Block((line,), Segment.get_line_length(line)) for line in samples]
@@ -239,7 +232,7 @@ def _sample(entry: Key, theme: Theme, max_width: int) -> list[Line]:
     if entry.tint is None:
         if entry.letter:
             return [text_line((entry.letter, DIM), f" {words}")]
-        return [text_line((line, DIM)) for line in at_blanks(words, max_width, "", theme.ellipsis)]
+        return faint_lines(words, theme, max_width)
     if theme.colour:
         return [[Segment(f" {entry.letter} ", theme.ground(entry.tint)), Segment(f" {words}")]]
     return [text_line(entry.letter, f" {words}")]
@@ -254,8 +247,8 @@ def scale_samples(
     """
     words = at_blanks(theme.spell(scale.words), max_width)
     samples = [text_line((line, DIM)) for line in words if line]
-    for place, text in scale.ticks:
-        step = round(scale.first + (scale.last - scale.first) * place)
+    for position, text in scale.ticks:
+        step = round(scale.first + (scale.last - scale.first) * position)
         if theme.colour:
             patch = Segment("  ", theme.ground(Tint(step, scale.palette)))
             samples.append([Segment(f"{text} ", DIM), patch])
@@ -270,8 +263,7 @@ def scale_samples(
 # The part around a cursor ----------------------------------------------------------------------
 
 
-_WIDEST, _BRACKETED = 12, 2
-"""The most columns of a cell."""
+_WIDEST, _BRACKETED = 12, 2  # the most columns of a cell
 
 APART = 2
 """The columns between two small maps."""
@@ -341,8 +333,7 @@ class GridPicture(NamedTuple):
     def cell_at(self, column: int, line: int) -> tuple[int, int] | None:
         """Return the row and column of the cell at a position of the screen; None outside cells.
 
-        column, line: the position in characters and lines. Of two rows in a line the upper one
-            counts.
+        Of two rows in a line the upper one counts.
         """
         row = self.first + (line - self.top) // self.tall * self.shared
         number = (column - self.left) // self.wide
@@ -353,8 +344,7 @@ class GridPicture(NamedTuple):
 def draw_part(part: GridPart, theme: Theme, lines: int, columns: int, focused: bool) -> GridPicture:
     """Return the grid drawn so that the row of the cursor is visible.
 
-    lines, columns: the available lines and width in characters. focused: True if keys move the
-        cursor; then the names of its row and its column stand out more.
+    focused: True if keys move the cursor; then the names of its row and its column stand out more.
     """
     left, (count, rows) = names_width(part.rows), (len(part.columns), len(part.rows))
     wide = max(min((columns - left) // count, _WIDEST), 1)
@@ -398,11 +388,12 @@ def draw_small_maps(
         lines: list[Line] = [[Segment(name.ljust(left), lit if row == part.cursor[0] else DIM)]]
         lines += [[Segment(" " * left)] for _ in range(tall)]
         for column, number in enumerate(part.columns):
-            place = row, column
-            style = theme.accent(ground=True) if place == part.cursor else DIM
-            cell = _cell(part, place, wide - width(number), theme)
+            position = row, column
+            style = theme.accent(ground=True) if position == part.cursor else DIM
+            cell = _cell(part, position, wide - width(number), theme)
             lines[0] += [Segment(f"{number} ", style), *cell, Segment(" " * (APART - 1))]
-            block = maps[place].lines if place in maps and place not in part.crossed else ()
+            shown = position in maps and position not in part.crossed
+            block = maps[position].lines if shown else ()
             for line, cells in zip(lines[1:], [*block, *[[]] * tall], strict=False):
                 blank = wide + APART - Segment.get_line_length(cells)
                 line += [*cells, Segment(" " * blank)]
@@ -418,18 +409,18 @@ def _part_headings(part: GridPart, left: int, wide: int, lit: Style) -> Line:
         names = [name.removeprefix("H") for name in names]
     if max(map(width, names)) >= wide:
         return tick_line([*map(int, names)], left, wide)
-    styles = [lit if place == part.cursor[1] else DIM for place in range(len(names))]
+    styles = [lit if column == part.cursor[1] else DIM for column in range(len(names))]
     named = zip(names, styles, strict=True)
     return [Segment(" " * left), *(Segment(name.ljust(wide), style) for name, style in named)]
 
 
-def _cell(part: GridPart, place: tuple[int, int], wide: int, theme: Theme) -> Line:
+def _cell(part: GridPart, position: tuple[int, int], wide: int, theme: Theme) -> Line:
     """Return one drawn cell; a blank separates it from the next if it is wide enough."""
-    cell = part.cells.get(place)
+    cell = part.cells.get(position)
     if cell is None:
         return [Segment(" " * wide)]
-    inner, gone = max(wide - 1, 1), place in part.crossed
-    if place == part.cursor and cell.tint and theme.colour and inner > _BRACKETED and not gone:
+    inner, gone = max(wide - 1, 1), position in part.crossed
+    if position == part.cursor and cell.tint and theme.colour and inner > _BRACKETED and not gone:
         text = fit(cell.fitting(inner - 1), inner - 1)  # the label's colour stays in sight
         ends = (Segment(end, theme.accent()) for end in "[]")
         return [next(ends), Segment(text, theme.ground(cell.tint)), next(ends)]
@@ -439,7 +430,7 @@ def _cell(part: GridPart, place: tuple[int, int], wide: int, theme: Theme) -> Li
     elif style is None:
         glyph = cell_glyph(cell.strength, cell.tint, theme)
         text, style = (glyph + text if width(text) < inner else text or glyph), BOLD
-    if place == part.cursor:
+    if position == part.cursor:
         style = theme.accent(ground=not gone)
         text = text or ("*" if theme.ascii else "●")
     return [Segment(fit(text, inner), style), *[Segment(" ")] * (wide - inner)]
@@ -447,12 +438,12 @@ def _cell(part: GridPart, place: tuple[int, int], wide: int, theme: Theme) -> Li
 
 def _halves(part: GridPart, row: int, column: int, wide: int, theme: Theme) -> Segment:
     """Return a cell and the one below it in one line, by their colours only."""
-    found: list[Style | None] = []
-    for place in ((row, column), (row + 1, column)):
-        cell = part.cells.get(place)
-        tint = None if cell is None or place in part.crossed else cell.tint or cell.faint
+    inks: list[Style | None] = []
+    for position in ((row, column), (row + 1, column)):
+        cell = part.cells.get(position)
+        tint = None if cell is None or position in part.crossed else cell.tint or cell.faint
         ink = None if tint is None else theme.ink(tint)
-        found.append(theme.accent() if place == part.cursor else ink)
-    if found == [None, None]:
+        inks.append(theme.accent() if position == part.cursor else ink)
+    if inks == [None, None]:
         return Segment("·".ljust(wide), DIM)
-    return theme.halves(found[0], found[1], wide)
+    return theme.halves(inks[0], inks[1], wide)

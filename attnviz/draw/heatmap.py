@@ -1,4 +1,4 @@
-"""Draw one head's map in full, with the tokens of both axes.
+"""Draws one head's map in full, with the tokens of both axes.
 
 The upper half of a causal map is empty: each row ends on the diagonal, and the token there names
 the row and the column. Other maps have their queries at the left and their keys above.
@@ -9,25 +9,154 @@ are; those next to the cursor stand out a little.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cached_property
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.segment import Segment
 from rich.style import Style
 
-from attnviz.draw.axes import LONGEST_LABEL, Axes, KeyCells, tick_line
-from attnviz.draw.blocks import BOLD, DIM, Block, Line, text_line, widest, without_trailing_blanks
+from attnviz.draw.blocks import (
+    BOLD,
+    DIM,
+    Block,
+    Line,
+    text_line,
+    tick_line,
+    widest,
+    without_trailing_blanks,
+)
 from attnviz.draw.labels import at_blanks, cut, fit, width
-from attnviz.draw.maps import MOST_LINES, Fit, Place, cell_lines, cell_steps, fitted, pooling
+from attnviz.draw.maps import (
+    MOST_LINES,
+    Fit,
+    Place,
+    cell_lines,
+    cell_steps,
+    coarse_steps,
+    fitted,
+    pooling,
+)
 from attnviz.draw.numbers import NumberScale
+from attnviz.draw.prose import faint_lines
 from attnviz.draw.provenance import share
-from attnviz.draw.regions import band_room, banded, region_marks
-from attnviz.draw.scale import coarse_steps
+from attnviz.draw.regions import RegionMark, band_line, region_marks
 from attnviz.draw.theme import Theme
+from attnviz.records import REST
 
 _LEAST_NAME = 8  # columns for tokens behind a downsampled map
+_BAND = 2  # columns of the band of regions at the left of a map
+
+# The axes -------------------------------------------------------------------------------------
+
+LONGEST_LABEL = 16
+_WIDEST_CELL = 10
+_LEAST_WORD = 5  # four letters and a blank
+
+Header = Literal["words", "cut words", "numbers"]
+
+
+class KeyCells(NamedTuple):
+    """The layout of a map that has one line for each query.
+
+    wide: the width of one cell in characters. header: how keys are named above their cells; None
+        for no names. values: whether each weight is written in its cell.
+    """
+
+    wide: int
+    header: Header | None
+    values: bool
+
+
+@dataclass(frozen=True)
+class Axes:
+    """The labels of the two axes, safe to print.
+
+    queries, keys: one label for each row, and one for each column.
+    causal: whether cells with key > query stay blank.
+    value: the width in characters of a value in its cell, with the blank behind it.
+    rows, columns: the token index of each query and of each key in its text; empty if the axes are
+        whole texts.
+    query_regions, key_regions: the region of each query and key; empty if there are none.
+    """
+
+    queries: Sequence[str]
+    keys: Sequence[str]
+    causal: bool = False
+    value: int = 4
+    rows: Sequence[int] = ()
+    columns: Sequence[int] = ()
+    query_regions: Sequence[str] = ()
+    key_regions: Sequence[str] = ()
+
+    def row(self, query: int) -> int:
+        """Return the token index of a query in its text. query: its index among the rows."""
+        return self.rows[query] if self.rows else query
+
+    def column(self, key: int) -> int:
+        """Return the token index of a key in its text. key: its index among the columns."""
+        return self.columns[key] if self.columns else key
+
+    @property
+    def diagonal(self) -> bool:
+        """Return whether each row can end in its own token, which then labels row and column."""
+        return self.causal and len(self.queries) == len(self.keys)
+
+    @cached_property  # every row of the map asks for it
+    def label_width(self) -> int:
+        """Return the width in characters of the query labels, with the blank behind them."""
+        return min(max(map(width, self.queries), default=0), LONGEST_LABEL) + 1
+
+    @property
+    def digits(self) -> int:
+        """Return how many digits the largest token index of a row or column has."""
+        return len(str(max(self.row(len(self.queries) - 1), self.column(len(self.keys) - 1))))
+
+    @property
+    def value_room(self) -> int:
+        """Return the width in characters of a map with each value written in its cell."""
+        count = len(self.keys)
+        names = self.diagonal_label if self.diagonal else self.label_width + self.digits
+        return self.value * count + 1 + names
+
+    @cached_property
+    def diagonal_label(self) -> int:
+        """Return the width of the labels that may reach beyond a causal map: its last quarter."""
+        lowest = self.queries[-max(len(self.keys), 1) // 4 :]
+        return max(min(width(label), LONGEST_LABEL) for label in lowest)
+
+    def cells(self, max_width: int, values: bool) -> KeyCells | None:
+        """Return the layout of a map with a line for each query, or None if it does not fit.
+
+        The keys are named by their words in one line, cut to no less than four letters, or else by
+        numbers that the rows have as well.
+        values: True if each weight should be written in its cell.
+        """
+        count, least = max(len(self.keys), 1), self.value if values else 2
+        if self.diagonal:
+            names = self.diagonal_label
+            fits = [wide for wide in (least, 2) if wide * count + 1 + names <= max_width]
+            return KeyCells(fits[0], None, values and fits[0] >= self.value) if fits else None
+        whole = min(max([*map(width, self.keys), least - 1]) + 1, _WIDEST_CELL)
+        cell = min((max_width - self.label_width) // count, whole)
+        if cell >= min(whole, _LEAST_WORD):
+            return KeyCells(cell, "words" if cell >= whole else "cut words", values)
+        cell = (max_width - self.label_width - self.digits - 1) // count
+        if cell < 2:
+            return None
+        fit = values and cell >= self.value
+        return KeyCells(self.value if fit else min(cell, self.digits + 1), "numbers", fit)
+
+    @property
+    def band(self) -> int:
+        """Return the width in characters of the band of regions at the left; 0 without regions."""
+        return _BAND if self.key_regions else 0
+
+
+# The map --------------------------------------------------------------------------------------
 
 
 def heatmap(
@@ -43,19 +172,17 @@ def heatmap(
 
     NaN stays blank. Each query has a line if that fits, even beyond ``lines`` in maps that are not
     square; else two queries share a line, or cells are downsampled and a caption says so.
-    max_width: in characters. values: True writes each weight in its cell if the
-        cells are wide enough. lines: the most lines.
-    limit: the absolute value with the full colour, for values of either sign; 0 for weights.
+    values: True writes each weight in its cell if the cells are wide enough. lines: the most lines.
     """
     theme = theme.signed if limit else theme
-    max_width -= band_room(axes)
+    max_width -= axes.band
     cells = _plan(axes, max_width, values, lines)
     if cells is None:
         plan = _dense_fit(axes, theme, max_width, lines)
         drawn = _dense(weights, axes, plan, theme, max_width, limit)
         drawn += _room_for_values(axes, max_width) if values else []
         return Block(tuple(drawn), widest(drawn))
-    plan = Fit(cells.wide, False, (1, 1))
+    plan = Fit(cells.wide, 1, (1, 1))
     steps = cell_steps(weights, plan.factors, axes.causal, limit)
 
     def text(query: int, key: int) -> str:
@@ -74,7 +201,7 @@ def heatmap(
     note = [] if cells.values or not values else _room_for_values(axes, max_width)
     indent = 0 if axes.diagonal else axes.label_width
     indent += axes.digits + 1 if cells.header == "numbers" else 0
-    drawn = banded(_header(axes, cells, theme), drawn, axes, plan, indent, theme)
+    drawn = _banded(_header(axes, cells, theme), drawn, axes, plan, indent, theme)
     drawn = [*drawn, *note, *_key_names(axes, cells, theme, max_width)]
     return Block(tuple(drawn), widest(drawn))
 
@@ -85,15 +212,39 @@ def _plan(axes: Axes, max_width: int, values: bool, lines: int) -> KeyCells | No
     return None if square and len(axes.keys) > lines else axes.cells(max_width, values)
 
 
-def values_fit(axes: Axes, max_width: int) -> bool:
-    """Return True if a map with ``max_width`` characters of width can show every weight as text."""
-    cells = axes.cells(max_width - band_room(axes), True)
-    return cells is not None and cells.values
+def _banded(
+    above: Sequence[Line], rows: Sequence[Line], axes: Axes, plan: Fit, indent: int, theme: Theme
+) -> list[Line]:
+    """Return the lines of a map with the regions at their left and below, if the axes have any.
+
+    above: the lines over the first row. rows: the lines of the map. plan: the layout of the cells.
+    indent: the characters before the first cell.
+    """
+    if not axes.key_regions:
+        return [*above, *rows]
+    marks = region_marks([*axes.query_regions, *axes.key_regions])
+    step = plan.rows * plan.factors[0]
+    asking = axes.query_regions[::step] or [REST[-1]] * len(rows)
+    marks.setdefault(REST[-1], RegionMark(" ", None))
+    cells = [(name, plan.wide) for name in axes.key_regions[:: plan.factors[1]]]
+    blank = Segment(" " * _BAND)
+
+    def mark(name: str) -> Line:
+        """Return the letter of a region on its colour, and a blank."""
+        letter, tint = marks[name]
+        style = theme.ground(tint) if tint is not None and theme.colour else None
+        return [Segment(theme.spell(letter), style), Segment(" ")]
+
+    return [
+        *([blank, *line] for line in above),
+        *([*mark(name), *line] for name, line in zip(asking, rows, strict=True)),
+        [blank, Segment(" " * indent), *band_line(cells, marks, theme)],
+    ]
 
 
 def quality(axes: Axes, theme: Theme, max_width: int, values: bool, lines: int) -> tuple[int, ...]:
     """Return how well a map can be drawn, as a tuple for comparisons: larger is better."""
-    max_width -= band_room(axes)
+    max_width -= axes.band
     cells = _plan(axes, max_width, values, lines)
     if cells is None:
         return (-max(_dense_fit(axes, theme, max_width, lines).factors), 0, 0)
@@ -149,14 +300,13 @@ def _key_names(axes: Axes, cells: KeyCells, theme: Theme, max_width: int) -> lis
     numbers = map(str, map(axes.column, range(len(axes.keys))))
     if cells.header != "numbers" or alike or list(axes.keys) == list(numbers):
         return []
-    names = " ".join(f"{axes.column(place)} {label}" for place, label in enumerate(axes.keys))
-    lines = at_blanks(f"columns: {names}", max_width, "", theme.ellipsis)
-    return [text_line((line, DIM)) for line in lines]
+    names = " ".join(f"{axes.column(key)} {label}" for key, label in enumerate(axes.keys))
+    return faint_lines(f"columns: {names}", theme, max_width)
 
 
 def _room_for_values(axes: Axes, max_width: int) -> list[Line]:
     """Return lines that say which width the map would need to write values in its cells."""
-    needed = axes.value_room()
+    needed = axes.value_room
     lines = at_blanks(f"values need {needed} columns (--width {needed})", max_width)
     return [text_line((line, DIM)) for line in lines]
 
@@ -187,12 +337,12 @@ def _dense(
     if not axes.diagonal:
         starts = list(map(axes.column, range(0, len(axes.keys), plan.factors[1])))
         above.append(tick_line(starts, indent, plan.wide))
-    for place, cells in enumerate(cell_lines(steps, plan, theme)):
-        first = place * queries
+    for number, cells in enumerate(cell_lines(steps, plan, theme)):
+        first = number * queries
         named = queries if axes.diagonal and plan.factors == (1, 1) else 1
         name = " ".join((f"{axes.row(first):>{axes.digits}}", *axes.queries[first : first + named]))
         if axes.diagonal:
-            used = plan.wide * min((place + 1) * plan.rows, steps.shape[1])
+            used = plan.wide * min((number + 1) * plan.rows, steps.shape[1])
             kept = without_trailing_blanks(cells)
             blank = " " * (used - widest([kept]) + 1)
             label = cut(name, max(max_width - used - 1, 1), theme.ellipsis)
@@ -200,18 +350,16 @@ def _dense(
         else:
             label = fit(name, indent - 1, theme.ellipsis)
             drawn.append([Segment(f"{label} ", DIM), *without_trailing_blanks(cells)])
-    drawn = banded(above, drawn, axes, plan, indent, theme)
+    drawn = _banded(above, drawn, axes, plan, indent, theme)
     words = theme.spell(pooling(plan.factors, limit > 0))
-    caption = at_blanks(words, max_width, "", theme.ellipsis)
-    return [*drawn, *(text_line((line, DIM)) for line in caption if line)]
+    return [*drawn, *faint_lines(words, theme, max_width)]
 
 
 # The part around a cursor ----------------------------------------------------------------------
 
 
 _LONGEST_NAME = 12
-_WRITTEN = 4
-"""The least columns of a cell that shows its weight, such as ``.07``."""
+_WRITTEN = 4  # the least columns of a cell that shows its weight, such as ``.07``
 
 
 @dataclass(frozen=True)
@@ -221,7 +369,6 @@ class MapPart:
     weights: (query, key); NaN where there is none. axes: the labels of both axes.
     cursor: the query and key whose cell, row and column are highlighted.
     corner: the first query and key to draw; it moves if the cursor would not be visible.
-    limit: the absolute value with the full colour, for values of either sign; 0 for weights.
     """
 
     weights: NDArray[np.floating]
@@ -236,15 +383,12 @@ class MapPart:
         plan: the layout of the cells. lines, columns: the available lines and width in characters.
         """
         names = self.axes.queries
-        ends = (plan.wide * (place + 1) + 1 + width(name) for place, name in enumerate(names))
+        ends = (plan.wide * (query + 1) + 1 + width(name) for query, name in enumerate(names))
         fits = plan.tall * len(names) <= lines and max(ends, default=0) <= columns
         return self.axes.diagonal and plan.wide > 1 and fits
 
     def gutter(self, columns: int) -> int:
-        """Return the width in characters of the token numbers and tokens at the left of the map.
-
-        columns: the available width of the whole in characters.
-        """
+        """Return the width in characters of the token numbers and tokens at the left of the map."""
         names = min(max(map(width, self.axes.queries), default=0), _LONGEST_NAME)
         return min(names + self.axes.digits + 2, columns // 2)
 
@@ -266,10 +410,7 @@ class MapPicture(NamedTuple):
     whole: bool
 
     def cell_at(self, column: int, line: int) -> Place | None:
-        """Return the query and key of the cell at a position of the screen; None outside cells.
-
-        column, line: the position in characters and lines.
-        """
+        """Return the query and key of the cell at a position of the screen; None outside cells."""
         if column < self.left or line < self.top:
             return None
         row = (line - self.top) // self.plan.tall * self.plan.rows
@@ -334,15 +475,15 @@ def map_part(part: MapPart, plan: Fit, theme: Theme, lines: int, columns: int) -
     )
 
 
-def _first_seen(corner: int, place: int, seen: int, total: int) -> int:
+def _first_seen(corner: int, cursor: int, seen: int, total: int) -> int:
     """Return the first row or column to draw, of which ``seen`` of ``total`` fit.
 
-    The ``corner`` drawn before stays if the cursor's place is visible, or else moves by a quarter
+    The ``corner`` drawn before stays if the cursor's cell is visible, or else moves by a quarter
     of what is seen, not with every move of the cursor.
     """
     seen = max(seen, 1)
-    if not corner <= place < corner + seen:
-        corner = place - seen // 4 if place < corner else place - seen + 1 + seen // 4
+    if not corner <= cursor < corner + seen:
+        corner = cursor - seen // 4 if cursor < corner else cursor - seen + 1 + seen // 4
     return max(min(corner, total - seen), 0)
 
 

@@ -1,51 +1,69 @@
-"""Writes a document as an HTML page that loads nothing: words, tables, and drawings as SVG."""
+"""Writes a document as an HTML page that loads nothing: words, tables, and drawings as SVG.
+
+A document with maps becomes an interactive page. Its scripts and style sheets stand in the folder
+``page``, one idea each, and are joined when a page is written; the scripts are packed, and
+``unpack.js`` hands them to the browser as they are there. The page's policy names them by their
+digests, so that nothing else can run or load.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import math
 import re
-from base64 import b64encode
-from collections.abc import Collection, Iterator
-from functools import partial
+import zlib
+from collections.abc import Collection, Iterator, Sequence
+from functools import cache
 from html import escape
 from itertools import repeat
+from pathlib import Path
 from typing import NamedTuple
+
+import numpy as np
 
 from attnviz.draw import document as doc
 from attnviz.draw.drawing import Drawing
 from attnviz.draw.figure import document_drawing, grid_legends, heading_words, part_drawings
-from attnviz.draw.map_figure import scale_figure
-from attnviz.draw.palette import on_grounds
-from attnviz.draw.picture_figure import pictures_element
-from attnviz.draw.svg import safe, svg_document, svg_element
+from attnviz.draw.map_figure import picture_panes, pictures_element, scale_figure
+from attnviz.draw.maps import cell_steps
+from attnviz.draw.page.data import Page, PageCapture, page_data
+from attnviz.draw.palette import DIVERGING, on_grounds
+from attnviz.draw.provenance import share
+from attnviz.draw.svg import png_uri, safe, svg_document, svg_element
 from attnviz.draw.table import bar_tint
+from attnviz.draw.terminal import page_reading
+
+_HERE = Path(__file__).parent / "page"
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src"
 """A second defence: even a token that was not escaped could load and run nothing."""
 
 _SCRIPTS = ("words", "heads", "document")
-"""The scripts of the interactive page's folder that every other page needs."""
+"""The scripts that every page needs which is not interactive."""
+
+SCRIPTS = (
+    *("words", "capture", "state", "colours", "grid", "head", "text", "picture", "steps", "beside"),
+    *("canvas", "map", "lines", "vectors", "table", "files", "pointer", "keys", "start"),
+)
+"""The scripts of the interactive page in the order in which they are joined."""
+
+_COMMENTS = re.compile(r"^\s*(/\*(?:(?!\*/).)*\*/|// [^\n]*)$\n?", re.M | re.S)
+_AROUND = re.compile(r"\s*([{};,]|:(?=\s))\s*")  # spaces that a style sheet does not need
+_ENDS = re.compile(r"</(script|style)|<!--|<script", re.I)
+_DARK = re.compile(r'@media screen *\{(:root)\[data-theme="dark"\](\{[^}]*\})\}')
+_FACTS = 3  # lines above the picture: a phone shows few
+_SIDE, _ACROSS = 40, 1600  # pixels of a map in the static picture, and of the whole picture
 
 
 def document_html(document: doc.Document, palette: str) -> Iterator[str]:
     """Yield the lines of a whole HTML page; each drawing is a separate element.
 
-    If the document has a ``page``, its heads are shown interactively, see ``draw.page``.
-    palette: the name of the colours of cells.
+    If the document has a ``page``, its heads are shown interactively.
     """
-    from attnviz.draw.page.shell import (
-        digest,
-        facts_lines,
-        joined_scripts,
-        page_html,
-        source,
-        style,
-    )
-
     if document.page is not None:
-        written = partial(plain_parts, document, palette)
-        yield from page_html(document, document.page(), palette, written)
+        yield _page(document, document.page(), palette)
         return
     title, parts = document.title or document.name, [*doc.leaves(doc.Group(document.groups))]
     early, script = source("early.js"), joined_scripts(_SCRIPTS)
@@ -63,8 +81,8 @@ def document_html(document: doc.Document, palette: str) -> Iterator[str]:
     below = first._replace(parts=[part for part in first.parts if part not in above])
     quoted = any(isinstance(part, doc.Quote) and part.content == title for part in parts)
     facts = [title] if document.finding and not quoted else []
-    facts += [words for words in map(_words, above) if words]
-    yield from ['<div id="facts">', *facts_lines(document, facts), "</div>"]
+    facts += [part.line for part in above if part.line]
+    yield from ['<div id="facts">', *_facts_lines(document, facts), "</div>"]
     yield '<div class="corner"><button id="theme" title="Light or dark (d)" '
     yield 'aria-label="Switch between light and dark">◐</button></div></header><main>'
     names = {shown.name for part in parts if isinstance(part, doc.Maps) for shown in part.maps}
@@ -72,6 +90,158 @@ def document_html(document: doc.Document, palette: str) -> Iterator[str]:
         yield from _group(group, palette, names)
     yield f'</main><p id="told" role="status"></p><script>{script}</script>'
     yield "</body>\n</html>"
+
+
+def _facts_lines(
+    document: doc.Document, facts: Sequence[str], notes: Sequence[str] = ()
+) -> Iterator[str]:
+    """Yield what stands below the finding of every page: what was measured, how, and by what.
+
+    facts: of which the first few are always seen. notes: which a reader must know.
+    """
+    made = [f"Made by attnviz {document.command}"] if document.command else []
+    yield from map(_soft, [*facts[:_FACTS], *made, *notes])
+    if more := "".join(map(_soft, facts[_FACTS:])):
+        yield f"<details><summary>How it was measured</summary>{more}</details>"
+    if reading := "".join(_soft(part.text) for part in page_reading(document)):
+        opened = ' open=""' * bool(document.explain)
+        yield f"<details{opened}><summary>How to read this</summary>{reading}</details>"
+
+
+def _soft(text: str) -> str:
+    return f'<p class="soft">{safe(text)}</p>'
+
+
+# The interactive page --------------------------------------------------------------------------
+
+
+def _page(document: doc.Document, page: Page, palette: str) -> str:
+    """Return the interactive page of a document, whose maps and head grids it shows itself.
+
+    palette: of the picture for readers without scripts.
+    """
+    data, blocks, captures, left_out = page_data(page, palette, picture_panes)
+    heads = {head.name for capture in captures for head in capture.heads}
+    parts = [(number, part) for number, group in enumerate(document.groups) for part in group.parts]
+    facts = [part.line for number, part in parts if isinstance(part, doc.Facts) and not number]
+    notes = [part.text for _, part in parts if isinstance(part, doc.Note)]
+    filled = {
+        "policy": (
+            f"default-src 'none'; script-src {digest(source('early.js'))} "
+            f"{digest(source('unpack.js'))} {digest(joined_scripts(SCRIPTS))}; style-src "
+            f"{digest(style('page.css'))}; img-src data: blob:; base-uri 'none'; form-action 'none'"
+        ),
+        "name": safe(document.name),
+        "style": style("page.css"),
+        "early": source("early.js"),
+        "finding": safe(document.finding or document.title),
+        "guide": _guide(captures, page, document.finding),
+        "facts": "\n".join(_facts_lines(document, facts, [*notes, *left_out])),
+        "pictures": "\n".join(_still(capture, palette) for capture in captures),
+        "document": "\n".join(plain_parts(document, palette, heads)),
+        "data": data,
+        "blocks": "\n".join(
+            f'<script type="text/plain" id="block-{number}">{text}</script>'
+            for number, text in enumerate(blocks)
+        ),
+        "code": packed_scripts(),
+        "unpack": source("unpack.js"),
+    }
+    template = (_HERE / "page.html").read_text("utf-8")
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: filled[match[1]], template).rstrip("\n")
+
+
+def _still(capture: PageCapture, palette: str) -> str:
+    """Return a small picture of all maps, a row for each layer, where scripts do not run."""
+    columns = max(head.head for head in capture.heads) + 1
+    layers = sorted({head.layer for head in capture.heads})
+    side = max(8, min(_SIDE, _ACROSS // columns))
+    tokens = max(len(capture.queries), len(capture.keys))
+    step = -(-tokens // side)
+    times = max(1, side * step // tokens)
+    sheet = np.full((len(layers) * (side + 2), columns * (side + 2)), -1)
+    for head, weights in zip(capture.heads, capture.weights, strict=True):
+        steps = cell_steps(weights, (step, step), capture.causal, capture.limit)
+        drawn = steps.repeat(times, 0).repeat(times, 1)
+        y, x = layers.index(head.layer) * (side + 2), head.head * (side + 2)
+        sheet[y : y + drawn.shape[0], x : x + drawn.shape[1]] = drawn
+    colours = DIVERGING if capture.limit else palette
+    title = f"<h2>{safe(capture.name)}</h2>" if capture.name else ""
+    words = f"Attention maps of {len(capture.heads)} heads, one row for each layer"
+    return f'{title}<img alt="{words}" src="{png_uri(sheet, colours)}"/>'
+
+
+def _guide(captures: Sequence[PageCapture], page: Page, finding: str) -> str:
+    """Return a line that says what the page shows, with the number of the first place to look at.
+
+    It is empty where the first map is no map of weights.
+    """
+    capture = captures[0]
+    if capture.limit or not capture.of_heads:
+        return ""
+    if capture.keys.layout is not None and capture.keys.layout.pictures:
+        return _soft(
+            "The fuller a patch's colour, the more of the attention of one token (query) goes to "
+            "it; a line holds 60% of it. Point at a patch to look from there. The model saw what "
+            "lies under the colours."
+        )
+    shown = "Each square is the map of one head: a row per token (query), stronger colour where "
+    shown += "more attention goes to the column's token (key)."
+    for look in page.look[:1]:
+        name = page.captures[look.capture].heads[look.head].name
+        maps = zip(capture.heads, capture.weights, strict=True)
+        kept = [weights for head, weights in maps if head.name == name]
+        if look.capture == 0 and kept and len(capture.queries) > look.query:
+            weight = float(kept[0][look.query, look.key])
+            even = 1 / (look.query + 1 if capture.causal else len(capture.keys))
+            if math.isfinite(weight) and share(weight) in finding:
+                shown += f" {share(weight)} means {weight:.0%} of its attention; "
+                shown += f"uniform attention: {share(even)}."
+    if re.search(r"\busual\b", finding):
+        shown += " Usual: the mean weight of the head's links at that distance."
+    return _soft(shown)
+
+
+@cache
+def source(name: str) -> str:
+    """Return a file of this folder as pages contain it: without comments and needless spaces."""
+    text = _COMMENTS.sub("", (_HERE / name).read_text("utf-8"))
+    text = "".join(f"{line.strip()}\n" for line in text.splitlines() if line.strip())
+    if name.endswith(".css"):
+        text = _AROUND.sub(r"\1", text)
+    if _ENDS.search(text):
+        raise ValueError(f"{name} would end its element")
+    return text
+
+
+@cache
+def style(*names: str) -> str:
+    """Return the style sheet of a page: what all pages share, and files of this folder.
+
+    Where no script chooses between light and dark, the reader's system does.
+    """
+    chosen = r"\g<0>@media screen and (prefers-color-scheme:dark){\1:not([data-theme])\2}"
+    return _DARK.sub(chosen, source("theme.css")) + "".join(map(source, names))
+
+
+@cache
+def joined_scripts(names: Sequence[str]) -> str:
+    """Return the scripts of this folder with these names as one script."""
+    return '"use strict";\n' + "".join(source(f"{name}.js") for name in names)
+
+
+@cache
+def packed_scripts() -> str:
+    """Return all scripts of the interactive page, compressed by zlib, as base64."""
+    return base64.b64encode(zlib.compress(joined_scripts(SCRIPTS).encode(), 9)).decode("ascii")
+
+
+def digest(text: str) -> str:
+    """Return the hash of a script or style by which a page's security policy allows it."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+# Parts ------------------------------------------------------------------------------------------
 
 
 def plain_parts(document: doc.Document, palette: str, heads: Collection[str]) -> Iterator[str]:
@@ -99,12 +269,12 @@ def plain_parts(document: doc.Document, palette: str, heads: Collection[str]) ->
                 yield "</details>"
             case doc.Plot() | doc.Maps(texts=True) | doc.Pictures():
                 yield from _heading(part)
-                yield from map(_picture, part_drawings(part), repeat(palette))
+                yield from map(_image, part_drawings(part), repeat(palette))
 
 
-def _picture(drawing: Drawing, palette: str) -> str:
+def _image(drawing: Drawing, palette: str) -> str:
     """Return a drawing with a style of its own, which the policy of the page does not touch."""
-    content = b64encode(svg_document(drawing, palette).encode()).decode()
+    content = base64.b64encode(svg_document(drawing, palette).encode()).decode()
     address = f"data:image/svg+xml;base64,{content}"
     name = safe(drawing.name)
     reached = f'tabindex="0" role="group" aria-label="{name}"'  # by keys, where it scrolls
@@ -136,25 +306,12 @@ def _group(group: doc.Group, palette: str, names: Collection[str]) -> Iterator[s
     yield from ["</div>"] * beside
 
 
-def _words(part: doc.Part | doc.Group) -> str:
-    """Return the words of a part that is nothing else, in one line."""
-    match part:
-        case doc.Facts(words, name):
-            written = " · ".join(text.strip() for text, _ in words)
-            return f"{name}: {written}" if name else written
-        case doc.Quote(name, content):
-            return f"{name}: {' '.join(content.split())}"
-        case doc.Note(text):
-            return text
-    return ""
-
-
 def _part(part: doc.Part | doc.Group, palette: str, names: Collection[str]) -> Iterator[str]:
     match part:
         case doc.Group():
             yield from _group(part, palette, names)
         case doc.Facts() | doc.Quote() | doc.Note():
-            yield f'<p class="soft">{safe(_words(part))}</p>'
+            yield _soft(part.line)
         case doc.Say(text):
             head, colon, rest = text.partition(":")
             yield f"<p><b>{safe(head)}:</b>{safe(rest)}</p>" if colon else f"<p>{safe(text)}</p>"
@@ -206,8 +363,8 @@ def _table(table: doc.Table, palette: str, names: Collection[str]) -> Iterator[s
     yield '<div class="scroll"><table>'
     if any(column.title for column in table.columns):
         titles = [
-            _title(column.title, not (column.right and place))
-            for place, column in enumerate(table.columns)
+            _title(column.title, not (column.right and number))
+            for number, column in enumerate(table.columns)
         ]
         at = 1 if table.ranked else len(titles)
         titles[at:at] = [_title(table.bars, True)] * barred
@@ -220,7 +377,7 @@ def _table(table: doc.Table, palette: str, names: Collection[str]) -> Iterator[s
 
 
 def _title(title: str, word: bool) -> str:
-    """Return the title of a column; a cell without words is no title, as readers expect some."""
+    # A cell without words is no title, as readers expect some.
     kind = ' class="word"' * word
     return f'<th scope="col"{kind}>{safe(title)}</th>' if title else "<td></td>"
 
@@ -233,13 +390,13 @@ def _row(row: doc.Row, table: doc.Table, palette: str, names: Collection[str], b
     if len(row.cells) == 1:
         return f'{opening}<td class="word" colspan="{span}">{safe(row.cells[0])}</td></tr>'
     cells = []
-    for place, (column, cell) in enumerate(zip(table.columns, row.cells, strict=True)):
+    for number, (column, cell) in enumerate(zip(table.columns, row.cells, strict=True)):
         usual: doc.Tone = column.tone if row.tone == "plain" else "plain"
-        tone: doc.Tone = (row.tones or {}).get(place, usual)
-        classes = [*(["word"] if not column.right or not place else []), *["wraps"] * column.wraps]
+        tone: doc.Tone = (row.tones or {}).get(number, usual)
+        classes = [*(["word"] if not column.right or not number else []), *["wraps"] * column.wraps]
         classes += [tone] if tone != "plain" else []
         look = f' class="{" ".join(classes)}"' if classes else ""
-        if row.depth and not place:
+        if row.depth and not number:
             look += f' style="padding-left:{0.8 + 1.2 * row.depth:.1f}rem"'
         content = f'<a href="#{safe(cell)}">{safe(cell)}</a>' if cell in names else safe(cell)
         cells.append(f"<td{look}>{content}</td>")
@@ -318,11 +475,11 @@ def grid_element(grid: doc.HeadGrid, palette: str) -> Iterator[str]:
         yield f'<div class="scroll">{svg_element(legend, palette)}</div>'
 
 
-def _cell(grid: doc.HeadGrid, place: tuple[int, int], names: list[str], palette: str) -> str:
-    cell = grid.cells.get(place)
+def _cell(grid: doc.HeadGrid, position: tuple[int, int], names: list[str], palette: str) -> str:
+    cell = grid.cells.get(position)
     if cell is None or math.isnan(cell.strength):
         return "<td></td>"
-    name = grid.name(place)
+    name = grid.name(position)
     tip = " · ".join((cell.tip or f"{name}: {cell.content}").split("\n"))
     look = [f"border-color:#{cell.hue}"] * bool(cell.hue)
     if cell.tint is not None:

@@ -121,17 +121,16 @@ def token_labels(tokens: Tokens, encoding: str = "utf-8") -> tuple[str, ...]:
     Tokens that are bytes of one character, or letters of one Korean syllable, are shown as the
     character and their number, such as ``한 1/3``. Special tokens with long names are shown as
     ``<bos>`` and ``<eos>``, or cut.
-    encoding: of the output; characters that it lacks are escaped.
     """
     ellipsis = "…" if encoding.lower().startswith("utf") else "~"
     labels = []
-    for place, parts in enumerate(_parts(tokens.texts)):
+    for index, parts in enumerate(_parts(tokens.texts)):
         label = token_label("".join(map(str, parts)), encoding)
-        if tokens.special[place] and cell_len(label) > _LONGEST_SPECIAL:
+        if tokens.special[index] and cell_len(label) > _LONGEST_SPECIAL:
             ends = _ENDS_OF_TEXT.search(label)
             label = fit(label, _LONGEST_SPECIAL, ellipsis)
             if ends:
-                label = "<eos>" if place and ends["side"].lower() == "end" else "<bos>"
+                label = "<eos>" if index and ends["side"].lower() == "end" else "<bos>"
         labels.append(label)
     return tuple(labels)
 
@@ -158,15 +157,15 @@ def _parts(texts: Sequence[str]) -> list[list[_Part]]:
         whole = b"".join(pieces)
         owner = [number for number, piece in enumerate(pieces, len(parts)) for _ in piece]
         parts += [[] for _ in pieces]
-        place = 0
+        start = 0
         for character in whole.decode("utf-8", "surrogateescape"):
-            end = place + len(character.encode("utf-8", "surrogateescape"))
+            end = start + len(character.encode("utf-8", "surrogateescape"))
             if "\udc80" <= character <= "\udcff":
-                character = f"<0x{whole[place]:02X}>"
-            tokens = list(dict.fromkeys(owner[place:end]))
+                character = f"<0x{whole[start]:02X}>"
+            tokens = list(dict.fromkeys(owner[start:end]))
             for number, token in enumerate(tokens, start=1):
                 parts[token].append(_Part(character, number, len(tokens)))
-            place = end
+            start = end
     return parts
 
 
@@ -191,10 +190,10 @@ def _composed(texts: Iterable[str]) -> list[_Part]:
 def whole_characters(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
     """Yield (first, one after the last) index of the tokens that form whole characters together."""
     start = 0
-    for place, parts in enumerate(_parts(texts), start=1):
+    for index, parts in enumerate(_parts(texts), start=1):
         if not parts or parts[-1].number == parts[-1].of:
-            yield start, place
-            start = place
+            yield start, index
+            start = index
 
 
 def _raw(text: str) -> bytes:
@@ -245,15 +244,15 @@ def cut_at_word(text: str, cells: int) -> str:
     return (end.rstrip(" ,;:") if width(end) > cells / 2 else whole) + "…"
 
 
-def numbered(label: str, place: int) -> str:
+def numbered(label: str, index: int) -> str:
     """Return the label of a token with its number in the text, such as ``her (12)``."""
-    return f"{label} ({place})"
+    return f"{label} ({index})"
 
 
-def token_name(labels: Sequence[str], place: int) -> str:
-    """Return the label of token ``place``, with its index if another token has the same label."""
-    label = labels[place]
-    return numbered(label, place) if labels.count(label) > 1 else label
+def token_name(labels: Sequence[str], index: int) -> str:
+    """Return the label of token ``index``, with its index if another token has the same label."""
+    label = labels[index]
+    return numbered(label, index) if labels.count(label) > 1 else label
 
 
 def short_name(name: str) -> str:
@@ -301,3 +300,61 @@ def at_blanks(text: str, cells: int, indent: str = "", ellipsis: str = "…") ->
         room = cells - width(lines[-1] + gap)
         lines[-1] += gap + (word if width(word) <= room else fit(word, room, ellipsis))
     return lines
+
+
+# Running text ----------------------------------------------------------------------------------
+#
+# Tokens are turned back into the text as the tokenizer says, never by a guess. Where it does not
+# tell their positions, tokens are looked for in the text in their order; if one is missing there,
+# every token stands as it is.
+
+Spans = Sequence[tuple[int, int]]
+
+
+def running_pieces(tokens: Tokens, text: str) -> list[str]:
+    """Return the stretch of the text that each token covers, with the blanks before it.
+
+    Of several tokens of one character, the first has it and the others are empty. A token that the
+    tokenizer added to the ``text`` has its name, such as ``[CLS]``.
+    """
+    names, spans = token_labels(tokens), token_spans(tokens, text)
+    if not spans:
+        return [f" {name}" for name in names]
+    pieces, end, regions = list[str](), spans[0][0] if tokens.kept else 0, tokens.regions
+    for at, (name, special, (start, stop)) in enumerate(
+        zip(names, tokens.special, spans, strict=True)
+    ):
+        if stop <= end:
+            pieces.append(name if special else "")
+            continue
+        added = at > 1 and tokens.special[at - 1] and spans[at - 1][0] == spans[at - 1][1]
+        # Two texts that are read together have a line feed between them on screens.
+        joined = added or regions[at - 1 : at + 1] == ("first", "second")
+        blank = text[end:start] if text[end:start].isspace() and not joined else ""
+        pieces.append(blank + (name if special else text[max(start, end) : stop]))
+        end = stop
+    return pieces
+
+
+def token_spans(tokens: Tokens, text: str) -> Spans:
+    """Return the characters of the text that each token stands for; empty if that is unknown."""
+    spans = tokens.spans or _located(tokens, text)
+    return () if spans and max(stop for _, stop in spans) > len(text) else spans
+
+
+def _located(tokens: Tokens, text: str) -> Spans:
+    """Return where each token stands in the text, in order; empty if one is not found."""
+    folded, spans, end = text.lower(), list[tuple[int, int]](), 0
+    if len(folded) != len(text):
+        return ()
+    for name, special in zip(tokens.texts, tokens.special, strict=True):
+        bare = name.removeprefix("##")
+        wanted = (bare.strip() or bare).lower()
+        start = folded.find(wanted, end) if wanted else end
+        if start < 0 or text[end:start].strip():
+            if not special:
+                return ()
+            start, wanted = end, ""  # the tokenizer added it
+        end = start + len(wanted)
+        spans.append((start, end))
+    return spans

@@ -1,23 +1,39 @@
-"""Draws one head's map in full with tokens on both axes, or the map of one query as a text."""
+"""Draws maps as figures: with tokens on both axes, as the text of one query, or on a picture."""
 
 from __future__ import annotations
 
 import math
+import textwrap
+import zlib
+from collections import defaultdict
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.draw.coloured_text import TextPiece, extremes, pieces_of, rows_of, tint_of
-from attnviz.draw.document import Map, Scale, Tint
-from attnviz.draw.drawing import Cells, Drawing, Item, Label, Style, Tip, tinted
-from attnviz.draw.labels import cut, numbered, token_label, token_labels, width
+from attnviz.draw.document import Map, Picture, Pictures, Scale, Tint, Words
+from attnviz.draw.drawing import (
+    Cells,
+    Drawing,
+    Image,
+    Item,
+    Label,
+    Stroke,
+    Style,
+    Tip,
+    flow,
+    tinted,
+)
+from attnviz.draw.labels import cut, numbered, token_label, token_labels, visible, width
 from attnviz.draw.maps import MOST_LINES, cell_steps, pooling
 from attnviz.draw.numbers import NumberScale
 from attnviz.draw.palette import DIVERGING
+from attnviz.draw.picture import SMALL, drawn_pixels, picture_size, picture_steps
 from attnviz.draw.provenance import share
 from attnviz.draw.regions import region_marks, runs_of
+from attnviz.draw.svg import data_uri, picture_png, safe, svg_element
 from attnviz.draw.theme import Theme
 from attnviz.records import Tokens
 
@@ -29,7 +45,6 @@ _TITLE = 38
 _CELLS = ((16, 34), (24, 26), (40, 18), (64, 14), (128, 9), (256, 5))
 _LARGEST = 1200
 _AXES = 64  # the room for the names of the axes in the corner of a map
-_MOST_WRITTEN = 16
 _TIPPED_CELLS = 40
 _STRONGEST = 5
 _LONGEST_TIP = 60
@@ -60,28 +75,24 @@ def _longest(tokens: Tokens) -> float:
 def _labels(shown: Map, frame: _Frame) -> Iterator[Item]:
     """Yield the labels of the queries at the left of a map, then those of the keys above it."""
     left, top, cell = frame
-    for place, label, style in _named(shown.queries, frame.every):
-        yield Label(left - 6, top + (place + 0.5) * cell + 4, label, style, "end")
+    for index, label, style in _named(shown.queries, frame.every):
+        yield Label(left - 6, top + (index + 0.5) * cell + 4, label, style, "end")
     turn = -45 if cell >= _LEAST_SLANTED else -90
-    for place, label, style in _named(shown.keys, frame.every):
-        yield Label(left + (place + 0.5) * cell + 3, top - 6, label, style, turn=turn)
+    for index, label, style in _named(shown.keys, frame.every):
+        yield Label(left + (index + 0.5) * cell + 3, top - 6, label, style, turn=turn)
 
 
 def _named(tokens: Tokens, every: int) -> Iterator[tuple[int, str, Style]]:
     """Yield the index, the label and the style of each ``every``-th token."""
     labels = _axis_labels(tokens)
-    for place in range(0, len(labels), every):
-        yield place, labels[place], "axis-faint" if tokens.special[place] else "axis"
+    for index in range(0, len(labels), every):
+        yield index, labels[index], "axis-faint" if tokens.special[index] else "axis"
 
 
 def _values(
     weights: NDArray[np.floating], steps: NDArray[np.intp], frame: _Frame, limit: float
 ) -> Iterator[Item]:
-    """Yield each visible weight, written in its cell; a weight that rounds to zero is a dot.
-
-    steps: the colour level of each cell. limit: for values of either sign the absolute value with
-        the full colour; 0 for weights.
-    """
+    """Yield each visible weight, written in its cell; a weight that rounds to zero is a dot."""
     scale = NumberScale(limit)
     for row, column in zip(*np.nonzero(steps >= 0), strict=True):
         value = float(weights[row, column])
@@ -111,12 +122,7 @@ def _tips(shown: Map, weights: NDArray[np.floating], frame: _Frame) -> Iterator[
 def _numbered(tokens: Tokens) -> list[str]:
     known = zip(tokens.texts, tokens.special, token_labels(tokens), strict=True)
     names = [token_label(text) if special else label for text, special, label in known]
-    return [numbered(cut(name, _LONGEST_TIP), place) for place, name in enumerate(names)]
-
-
-def room_for_values(shown: Map) -> bool:
-    """Return whether a map's cells are large enough for numbers."""
-    return all(tokens <= _MOST_WRITTEN for tokens in shown.weights.shape)
+    return [numbered(cut(name, _LONGEST_TIP), index) for index, name in enumerate(names)]
 
 
 def map_figure(shown: Map, written: bool) -> Drawing:
@@ -224,8 +230,8 @@ def scale_figure(scale: Scale) -> Drawing:
         Cells(left, 12, _BAR, _THICK, steps, scale.palette or None),
         Label(left + _BAR + 16, 22, scale.after, "faint"),
     ]
-    for place, text in scale.ticks:
-        items.append(Label(left + _BAR * place, 38, text, "faint", "middle"))
+    for position, text in scale.ticks:
+        items.append(Label(left + _BAR * position, 38, text, "faint", "middle"))
     across = left + _BAR + max(16 + 7 * width(scale.after), half[-1])  # √ is wider than a letter
     return Drawing("colour scale", across, 42, tuple(items))
 
@@ -247,9 +253,9 @@ def text_figure(shown: Map) -> Drawing:
         for piece in row:
             x += width(piece.gap) * _LETTER
             items += _placed(piece, shown, x, y)
-            if regions and (tint := marks[regions[piece.place]].tint) is not None:
+            if regions and (tint := marks[regions[piece.first]].tint) is not None:
                 under = x, y + _ROW - 3, width(piece.label) * _LETTER
-                items += [tinted(*under, 2, tint), Tip(*under, 4, regions[piece.place])]
+                items += [tinted(*under, 2, tint), Tip(*under, 4, regions[piece.first])]
             x += width(piece.label) * _LETTER
         y += _ROW
     for words in map(" · ".join, extremes(shown)):
@@ -265,4 +271,170 @@ def _placed(piece: TextPiece, shown: Map, x: float, y: float) -> Iterator[Item]:
     known = not math.isnan(piece.value)
     yield Label(x, y + 12, piece.label, "axis" if known else "axis-faint", on=tint)
     if known:
-        yield Tip(x, y, across, _ROW, f"{numbered(piece.label, piece.place)}: {piece.value:.4g}")
+        yield Tip(x, y, across, _ROW, f"{numbered(piece.label, piece.first)}: {piece.value:.4g}")
+
+
+# Pictures with the weights of their patches ---------------------------------------------------
+
+_CHARACTER, _WORDS_LINE = 6.6, 16.0
+_LEAST_WORDS, _ROOM, _PICTURES_GAP = 172.0, 1000.0, 14.0
+_LIGHT, _DARK, _OWN = "#ffffff", "#111111", "#2ea8e6"
+_TIPPED = 2500  # the most patches that have a tip
+
+
+def picture_figures(part: Pictures) -> list[Drawing]:
+    """Return a drawing of each picture under its words, or one of all pictures if they are small.
+
+    Their weights are cells that let the picture through.
+    """
+    least = SMALL[0] if part.small else _LEAST_WORDS
+    sizes = [picture_size(shown.pixels, small=part.small) for shown in part.pictures]
+    letters = [int(max(0 if part.small else wide, least) / _CHARACTER) for wide, _ in sizes]
+    titles = [*map(_titled, part.pictures, letters)]
+    top = max((len(title) for title in titles), default=0) * _WORDS_LINE  # where all pictures begin
+    top += 6 * bool(top)
+    drawings = []
+    for shown, (wide, high), most, title in zip(part.pictures, sizes, letters, titles, strict=True):
+        below = [*_written(shown.below, "faint", most, top + high + 2)]
+        image = Image(0, 0, wide, high, drawn_pixels(shown.pixels, (wide, high)), shown.alternative)
+        above = overlay(shown, (wide, high), tips=not part.small)
+        inner = Drawing(shown.alternative, wide, high, (image, *above))
+        name = title[0].content if part.small and title else shown.alternative or "picture"
+        across, down = max(wide, _CHARACTER * most), top + high + len(below) * _WORDS_LINE + 6
+        drawings.append(Drawing(name, across, down, (*title, *below), ((0.0, top, inner),)))
+    if part.small and drawings:
+        names = ", ".join(drawing.name for drawing in drawings)
+        return [flow(names, drawings, _ROOM, _PICTURES_GAP)]
+    return drawings
+
+
+def _titled(shown: Picture, letters: int) -> list[Label]:
+    title = [*_written(shown.words[:1], "name", letters, 0.0)]
+    return [*title, *_written(shown.words[1:], "faint", letters, len(title) * _WORDS_LINE)]
+
+
+def _written(words: Words, style: Style, letters: int, y: float) -> Iterator[Label]:
+    """Yield words below each other from y on, in lines of a number of letters."""
+    for line in textwrap.wrap(visible(" · ".join(text for text, _ in words)), letters):
+        y += _WORDS_LINE
+        yield Label(0, y - 3, line, style)
+
+
+def overlay(shown: Picture, size: tuple[float, float], *, tips: bool) -> Iterator[Item]:
+    """Yield what lies over a picture: its weights, the contour, the query's own patch and tips.
+
+    size: the width and the height of the picture in pixels.
+    """
+    if shown.weights is None:
+        return
+    wide, high = size
+    rows, columns = shown.weights.shape
+    left, right = (side * wide for side in shown.box[::2])
+    top, bottom = (side * high for side in shown.box[1::2])
+    across, down = (right - left) / columns, (bottom - top) / rows
+    steps = picture_steps(shown, shown.weights)
+    yield Cells(left, top, right - left, bottom - top, steps, veil=True)
+    none = np.full((1, 1), -1)
+    for edge in (
+        (0.0, 0.0, wide, top),
+        (0.0, bottom, wide, high - bottom),
+        (0.0, top, left, bottom - top),
+        (right, top, wide - right, bottom - top),
+    ):
+        if min(edge[2:]) > 0:
+            yield Cells(*edge, none, veil=True)
+    for path in outlines(shown.weights >= shown.contour):
+        points = [(left + x * across, top + y * down) for x, y in path]
+        yield Stroke(points, _LIGHT)
+        yield Stroke(points, _DARK, dashed=True)  # seen on light and on dark ground
+    if shown.mark is not None:
+        y, x = top + shown.mark[0] * down, left + shown.mark[1] * across
+        corners = [(x, y), (x + across, y), (x + across, y + down), (x, y + down), (x, y)]
+        yield Stroke(corners, _OWN)
+    if tips and rows * columns <= _TIPPED:
+        for (row, column), weight in np.ndenumerate(shown.weights):
+            if weight == weight:
+                cell = left + column * across, top + row * down, across, down
+                yield Tip(*cell, f"{row},{column}: {weight:.4g}")
+
+
+def outlines(mask: NDArray[np.bool_]) -> Iterator[list[tuple[int, int]]]:
+    """Yield the closed lines round the cells of a mask (row, column), as corners (x, y)."""
+    wide = np.pad(mask, 1)
+    ends: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+    for y, x in np.argwhere(mask).tolist():  # clockwise round each cell
+        corners = (x, y), (x + 1, y), (x + 1, y + 1), (x, y + 1)
+        beside = wide[y, x + 1], wide[y + 1, x + 2], wide[y + 2, x + 1], wide[y + 1, x]
+        for side, inside in enumerate(beside):
+            if not inside:
+                ends[corners[side]].append(corners[(side + 1) % 4])
+    while ends:
+        path = [next(iter(ends))]
+        while len(path) == 1 or path[-1] != path[0]:
+            left = ends[path[-1]]
+            path.append(left.pop())
+            if not left:
+                del ends[path[-2]]
+        turns = zip(path[:-2], path[1:-1], path[2:], strict=True)
+        bends = (at for (x, y), at, after in turns if x != after[0] and y != after[1])
+        yield [path[0], *bends, path[0]]
+
+
+_SHOWN = (("100", "strong"), ("50", "faint"), ("0", "hidden"))
+"""How strongly weights are drawn: the values that ``document.css`` knows, and their names."""
+
+
+def pictures_element(part: Pictures, palette: str) -> Iterator[str]:
+    """Yield pictures that are not small with their words, and a choice how weights are drawn."""
+    if part.scale is not None:
+        scale = svg_element(scale_figure(part.scale), palette)
+        yield f'<div class="scroll" tabindex="0">{scale}</div>'
+    yield '<div class="pictures">'
+    if any(shown.weights is not None for shown in part.pictures):
+        words = "".join(shown.alternative for shown in part.pictures) + str(part.title)
+        name = f"veil-{zlib.crc32(words.encode('utf-8', 'replace')):x}"
+        yield "<fieldset><legend>Weights</legend>"
+        for value, words in _SHOWN:
+            checked = ' checked="checked"' * (value == _SHOWN[0][0])
+            field = f'<input type="radio" name="{name}" value="{value}"{checked}/>'
+            yield f"<label>{field} {words}</label>"
+        yield "</fieldset>"
+    yield '<div class="maps">'
+    for shown in part.pictures:
+        yield from _pictured(shown, palette)
+    yield "</div></div>"
+
+
+def _pictured(shown: Picture, palette: str) -> Iterator[str]:
+    wide, high = size = picture_size(shown.pixels)
+    address = data_uri(picture_png(drawn_pixels(shown.pixels, size)))
+    sides = f'width="{wide}" height="{high}"'
+    yield f'<figure style="width:{max(wide, 180)}px"><div class="picture">'
+    yield f'<img alt="{safe(shown.alternative)}" src="{address}" {sides}/>'
+    if shown.weights is not None:
+        above = Drawing("weights", wide, high, tuple(overlay(shown, size, tips=True)))
+        yield f'<div aria-hidden="true">{svg_element(above, palette)}</div>'
+    title, *remarks = shown.words or [("", False)]
+    rest = safe(" · ".join(text for text, _ in remarks))
+    below = safe(" · ".join(text for text, _ in shown.below))
+    lines = filter(None, (f"<b>{safe(title[0])}</b>" * bool(title[0]), rest, below))
+    yield f"</div><figcaption>{'<br/>'.join(lines)}</figcaption></figure>"
+
+
+def picture_panes(tokens: Tokens) -> list[dict[str, Any]]:
+    """Return the pictures of the keys as an interactive page has them, one for each grid."""
+    layout, panes = tokens.layout, list[dict[str, Any]]()
+    if layout is None or not layout.pictures:
+        return panes
+    for grid in layout.grids:
+        whole = layout.pictures[grid.picture]
+        pixels = drawn_pixels(whole, size := picture_size(whole))
+        box = [round(float(side), 6) for side in grid.box]
+        about = {
+            "name": visible(grid.name),
+            "rows": grid.rows,
+            "columns": grid.columns,
+            "wide": size[0],
+        }
+        panes.append({**about, "box": box, "image": data_uri(picture_png(pixels))})
+    return panes

@@ -1,20 +1,26 @@
-"""Draws the cells of one attention map, without labels, downsampled if necessary."""
+"""Draws the cells of one attention map, without labels, downsampled if necessary.
+
+The colour of a weight, one of 256 steps, is proportional to its square root: most weights of a row
+are small, and the root spreads them while 0 and 1 keep their colours. Weights above 1, as in
+value-weighted maps, count as 1. Values of either sign use the root of their size, with the same
+range on both sides; without colour, two families of glyphs show the sign.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.color import Color
+from rich.color import Color, ColorSystem
 from rich.segment import Segment
 from rich.style import Style
 
 from attnviz.draw.blocks import BOLD, Block, Line
-from attnviz.draw.palette import colour_table
-from attnviz.draw.scale import diverging_steps, visible_cells, weight_steps
+from attnviz.draw.palette import DIVERGING, STEPS, Tint, colour_table
 from attnviz.draw.theme import Theme
 
 MOST_LINES = 40
@@ -23,12 +29,69 @@ MOST_LINES = 40
 _LEAST_THUMBNAIL, _NAMED = 8, 13
 """The least side of a thumbnail in cells; the columns of its words, such as ``L0H3 sink .72``."""
 
+_MIDDLE = (STEPS - 1) / 2
+_COARSE = 15
+"""The levels of a scale in 256 colours: odd, so that a signed scale has a level for zero."""
+
+# Values as steps of a palette ------------------------------------------------------------------
+
+
+def diverging_steps(values: NDArray[np.floating], limit: float) -> NDArray[np.intp]:
+    """Return each value's colour level in 0 … 255, same shape: 0 at −limit, 255 at +limit.
+
+    Zero is level 128 and NaN is −1; values beyond the limit count as the limit.
+    """
+    roots = np.sign(values) * np.sqrt(np.minimum(np.abs(values) / (limit or 1.0), 1.0))
+    levels = np.floor(_MIDDLE + roots * _MIDDLE + 0.5)
+    steps: NDArray[np.intp] = np.nan_to_num(levels, nan=-1.0).astype(np.intp)
+    return steps
+
+
+def signed_limit(changes: NDArray[np.floating]) -> float:
+    """Return the size with the full colour among changes of weights, all within [−1, 1].
+
+    It is the largest one; where all are below .005, which no screen shows, it is 1, so that nothing
+    looks like a change.
+    """
+    largest = float(np.nanmax(np.abs(changes), initial=0.0))
+    return largest if largest >= 0.005 else 1.0
+
+
+def signed_tint(value: float, limit: float) -> Tint:
+    """Return the colour of a value of either sign; values of ±limit have the full colour."""
+    return Tint(int(diverging_steps(np.array(value), limit)), DIVERGING)
+
+
+def weight_steps(weights: NDArray[np.floating]) -> NDArray[np.intp]:
+    """Return the colour level in 0 … 255 of each weight, same shape; −1 for NaN."""
+    levels = np.sqrt(np.clip(weights, 0.0, 1.0)) * (STEPS - 1)
+    steps: NDArray[np.intp] = np.rint(np.nan_to_num(levels, nan=-1.0)).astype(np.intp)
+    return steps
+
+
+@lru_cache(maxsize=8)
+def coarse_steps(palette: str) -> NDArray[np.intp]:
+    """Return for each colour level the one that replaces it on a terminal of 256 colours.
+
+    The last entry is for −1, blank. The replacements are few, and no two look alike there: equal
+    neighbours can then be sent together, which saves most of the bytes that a map costs over ssh.
+    """
+    table, first = colour_table(palette), dict[int | None, int]()
+    kept = []
+    for step in range(STEPS):
+        level = round(round(step * (_COARSE - 1) / (STEPS - 1)) * (STEPS - 1) / (_COARSE - 1))
+        number = Color.from_rgb(*table[level]).downgrade(ColorSystem.EIGHT_BIT).number
+        kept.append(first.setdefault(number, level))
+    return np.array([*kept, -1])
+
+
+# Cells ----------------------------------------------------------------------------------------
+
 
 def pool(weights: NDArray[np.floating], factors: tuple[int, int]) -> NDArray[np.floating]:
     """Downsample a map: return the largest weight of each block of cells.
 
-    factors: the numbers of queries and keys of a block. The last blocks may be smaller. NaN does
-        not count: a block of NaN alone gives NaN.
+    The last blocks may be smaller. NaN does not count: a block of NaN alone gives NaN.
     """
     for axis, factor in enumerate(factors):
         if factor > 1:
@@ -67,34 +130,26 @@ def cell_steps(
 
     factors: the numbers of queries and keys of a block of weights that makes one cell. The level is
         −1 for NaN and, if the map is causal, for cells that contain only future keys.
-    limit: for values of either sign, the absolute value from which colours are full; 0 for weights.
     """
     if limit:
         steps = diverging_steps(pool_signed(weights, factors), limit)
     else:
         steps = weight_steps(pool(weights, factors))
-    queries, keys = steps.shape
-    steps[~visible_cells(queries, keys, causal)] = -1
-    return steps
+    return np.where(np.tri(*steps.shape, dtype=np.bool_), steps, -1) if causal else steps
 
 
 class Fit(NamedTuple):
     """The layout of the cells of a map.
 
-    wide: the width of a cell in characters. halves: whether a line shows two rows of cells.
+    wide: the width of a cell in characters. rows: how many rows of cells share a line, 1 or 2.
     factors: the numbers of queries and keys of a cell; both are equal if the map is square, or its
         diagonal would be bent. tall: the height of a cell in lines.
     """
 
     wide: int
-    halves: bool
+    rows: int
     factors: tuple[int, int]
     tall: int = 1
-
-    @property
-    def rows(self) -> int:
-        """Return how many rows of cells share a line."""
-        return 2 if self.halves else 1
 
 
 class Place(NamedTuple):
@@ -115,13 +170,13 @@ def fitted(queries: int, keys: int, lines: int, columns: int, theme: Theme) -> F
         show two queries, a cell may be one character wide and half a line high.
     """
     best: Fit | None = None
-    for wide, halves in ((2, False), (1, theme.half_blocks)):
-        down = max(lines * (2 if halves else 1), 1)
+    for wide, rows in ((2, 1), (1, 1 + theme.half_blocks)):
+        down = max(lines * rows, 1)
         factors = math.ceil(queries / down), math.ceil(keys / max(columns // wide, 1))
         if queries == keys:
             factors = (max(factors),) * 2
         if best is None or max(factors) < max(best.factors):
-            best = Fit(wide, halves, factors)
+            best = Fit(wide, rows, factors)
     assert best is not None
     return best
 
@@ -141,7 +196,7 @@ def cell_lines(
     cursor: the row and the column, counted in ``steps``, of the cell that is highlighted. If there
         is text, the other cells of its row and its column are highlighted a little.
     """
-    if fit.halves:
+    if fit.rows == 2:
         if len(steps) % 2:
             steps = np.vstack([steps, np.full(steps.shape[1], -1)])
         pairs = steps.reshape(-1, 2, steps.shape[1]).tolist()
@@ -149,7 +204,7 @@ def cell_lines(
 
     def line(row: int, text: CellText | None) -> Line:
         places = ((step, Place(row, column)) for column, step in enumerate(levels[row]))
-        return [_cell(step, place, fit.wide, theme, text, cursor) for step, place in places]
+        return [_cell(step, cell, fit.wide, theme, text, cursor) for step, cell in places]
 
     lines, levels = list[Line](), steps.tolist()
     for row in range(len(levels)):
@@ -161,13 +216,13 @@ def cell_lines(
 
 
 def _cell(
-    step: int, place: Place, wide: int, theme: Theme, text: CellText | None, cursor: Place | None
+    step: int, cell: Place, wide: int, theme: Theme, text: CellText | None, cursor: Place | None
 ) -> Segment:
-    """Return one line of a cell at a place. step: its colour level, −1 if it is blank."""
-    written = text(*place) if text is not None and step >= 0 else ""
-    if place == cursor:
+    """Return one line of a cell. step: its colour level, −1 if it is blank."""
+    written = text(*cell) if text is not None and step >= 0 else ""
+    if cell == cursor:
         return Segment(written.center(wide), theme.accent(ground=True))
-    if cursor is not None and (place[0] == cursor[0] or place[1] == cursor[1]):
+    if cursor is not None and (cell[0] == cursor[0] or cell[1] == cursor[1]):
         if theme.colour and step >= 0 and text is not None:
             return Segment(written.center(wide), theme.lit(step))
         if written:
@@ -200,11 +255,7 @@ def small_map(
     theme: Theme,
     limit: float = 0.0,
 ) -> Block:
-    """Return a map without labels, downsampled if necessary.
-
-    lines, columns: the most lines and the most characters. causal: True leaves later keys blank.
-    limit: for values of either sign, the absolute value from which colours are full; 0 for weights.
-    """
+    """Return a map without labels, downsampled if necessary."""
     queries, keys = weights.shape
     theme = theme.signed if limit else theme
     fit = fitted(queries, keys, lines, columns, theme)

@@ -53,40 +53,40 @@ def _part(part: doc.Part | doc.Group) -> Iterator[str]:
             yield f"{_safe(name)}: {_safe(content)}\n"
         case doc.Note(text) | doc.Say(text):
             yield f"{_safe(text)}\n"
+        case _:
+            if part.title:
+                yield f"### {_safe(part.title[0][0])}\n"
+            if len(part.title) > 1:
+                yield f"{_line(part.title[1:])}\n"
+            yield from _shown(part)
+
+
+def _shown(
+    part: doc.Table | doc.HeadGrid | doc.Maps | doc.Pictures | doc.Arcs | doc.Plot,
+) -> Iterator[str]:
+    """Yield what a part shows below its title."""
+    match part:
         case doc.Table():
-            yield from _heading(part.title)
             yield from _table(part)
         case doc.HeadGrid():
-            yield from _heading(part.title)
             yield from _grid(part)
         case doc.Maps():
-            yield from _heading(part.title)
             for shown in part.maps:
                 yield from _map(shown, part)
         case doc.Pictures():
-            yield from _heading(part.title)
             for picture in part.pictures:
                 yield from _picture(picture, part.small)
         case doc.Arcs():
             from attnviz.draw.arcs import arc_words
 
-            yield from _heading(part.title)
             yield f"{_safe(' · '.join(arc_words(part)))}\n"
         case doc.Plot():
-            yield from _heading(part.title)
             yield from _plot(part)
 
 
 def _line(words: doc.Words) -> str:
     bold = {True: "**", "strong": "**"}
     return " · ".join(f"{bold.get(t, '')}{_safe(text)}{bold.get(t, '')}" for text, t in words)
-
-
-def _heading(title: doc.Words) -> Iterator[str]:
-    if title:
-        yield f"### {_safe(title[0][0])}\n"
-    if len(title) > 1:
-        yield f"{_line(title[1:])}\n"
 
 
 def _cells(cells: Sequence[str]) -> str:
@@ -110,8 +110,8 @@ def _table(table: doc.Table) -> Iterator[str]:
 
 def _row(row: doc.Row, columns: int) -> list[str]:
     cells = []
-    for place, cell in enumerate(row.cells):
-        strong = cell and (row.tones or {}).get(place, row.tone) == "strong"
+    for index, cell in enumerate(row.cells):
+        strong = cell and (row.tones or {}).get(index, row.tone) == "strong"
         cells.append(f"**{_safe(cell)}**" if strong else _safe(cell))
     cells[0] = _INDENT * row.depth + cells[0] + "".join(f"<br>{_safe(text)}" for text in row.below)
     return cells + [""] * (columns - len(cells))
@@ -119,8 +119,8 @@ def _row(row: doc.Row, columns: int) -> list[str]:
 
 def _grid(grid: doc.HeadGrid) -> Iterator[str]:
     yield from _head(["", *grid.columns], [False] + [True] * len(grid.columns))
-    for place, name in enumerate(grid.rows):
-        cells = [grid.cells.get((place, column)) for column in range(len(grid.columns))]
+    for row, name in enumerate(grid.rows):
+        cells = [grid.cells.get((row, column)) for column in range(len(grid.columns))]
         texts = ["" if cell is None else cell.content for cell in cells]
         yield _cells([_safe(text) for text in (name, *texts)])
     yield ""
@@ -161,12 +161,12 @@ def _picture(shown: doc.Picture, small: bool) -> Iterator[str]:
     if shown.weights is None or small:
         return
     columns, flat = shown.weights.shape[1], shown.weights.ravel().tolist()
-    known = [place for place, weight in enumerate(flat) if not math.isnan(weight)]
-    strongest = sorted(known, key=lambda place: -flat[place])[:_PATCHES]
+    known = [patch for patch, weight in enumerate(flat) if not math.isnan(weight)]
+    strongest = sorted(known, key=lambda patch: -flat[patch])[:_PATCHES]
     yield from _head(["row", "column", "weight"], [True] * 3)
-    for place in strongest:
-        row, column = divmod(place, columns)
-        yield _cells([str(row), str(column), f"{flat[place]:.4g}"])
+    for patch in strongest:
+        row, column = divmod(patch, columns)
+        yield _cells([str(row), str(column), f"{flat[patch]:.4g}"])
     yield ""
 
 
@@ -176,11 +176,10 @@ def _plot(plot: doc.Plot) -> Iterator[str]:
         yield f"{_safe(curve.name)}\n"
         points = curve.points
         if len(points) > _MOST_POINTS:
-            last = len(points) - 1
-            chosen = [round(last * place / (_MOST_POINTS - 1)) for place in range(_MOST_POINTS)]
-            points = [points[place] for place in chosen]
-        places = [f"{place:.4g}" for place, _ in points]
-        yield from _head([plot.across, *places], [False] + [True] * len(places))
+            last, parts = len(points) - 1, _MOST_POINTS - 1
+            points = [points[round(last * number / parts)] for number in range(_MOST_POINTS)]
+        positions = [f"{position:.4g}" for position, _ in points]
+        yield from _head([plot.across, *positions], [False] + [True] * len(positions))
         yield _cells([_safe(plot.title[0][0]), *(f"{value:.4g}" for _, value in points)])
         yield ""
     for level in plot.levels:

@@ -121,9 +121,9 @@ def colour_table(name: str, paper: bool = False) -> tuple[RGB, ...]:
     anchors = [tuple(bytes.fromhex(anchor)) for anchor in anchors_of(name, paper)]
     table = []
     for step in (raised(step, name) for step in range(STEPS)):
-        place = step * (len(anchors) - 1) / (STEPS - 1)
-        left = min(int(place), len(anchors) - 2)
-        share = place - left
+        position = step * (len(anchors) - 1) / (STEPS - 1)
+        left = min(int(position), len(anchors) - 2)
+        share = position - left
         ends = zip(anchors[left], anchors[left + 1], strict=True)
         red, green, blue = (round(low + (high - low) * share) for low, high in ends)
         table.append((red, green, blue))
@@ -184,8 +184,6 @@ def written_on(colour: RGB, ground: RGB) -> RGB:
     return light
 
 
-_LIGHT = 0.25
-
 _ACCENTS = {"magma": "4fd0ff", "blues": "ffb000", DIVERGING: "7dff7d"}
 _ACCENT = "2ea8e6"
 
@@ -193,12 +191,6 @@ _ACCENT = "2ea8e6"
 def accent_colour(name: str) -> RGB:
     """Return the colour of a cursor on top of a palette: one that the palette does not contain."""
     red, green, blue = bytes.fromhex(_ACCENTS.get(re.split("[-@]", name)[0], _ACCENT))
-    return red, green, blue
-
-
-def lighter(colour: RGB) -> RGB:
-    """Return a colour a quarter of the way to white."""
-    red, green, blue = (round(part + (255 - part) * _LIGHT) for part in colour)
     return red, green, blue
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from attnviz.draw.axes import Axes
 from attnviz.draw.blocks import Block, beside, flow, stack, widest
 from attnviz.draw.coloured_text import scale_block, text_block
 from attnviz.draw.document import Map, Maps
-from attnviz.draw.heatmap import heatmap, quality, values_fit
+from attnviz.draw.heatmap import Axes, heatmap, quality
 from attnviz.draw.labels import token_labels
 from attnviz.draw.maps import MOST_LINES, fitted, pooling, small_map
 from attnviz.draw.numbers import NumberScale, counted
@@ -19,8 +18,7 @@ from attnviz.draw.theme import Theme
 _GAP, _SMALL_GAP = 3, 2
 _LEAST_TITLE = 30
 _MOST_BESIDE = 4
-_TITLE_LINES = 3
-"""The lines that a map's title takes, with the empty line before the next map."""
+_TITLE_LINES = 3  # the lines that a map's title takes, with the empty line before the next map
 
 
 def maps_block(part: Maps, theme: Theme, max_width: int) -> Block:
@@ -29,7 +27,8 @@ def maps_block(part: Maps, theme: Theme, max_width: int) -> Block:
     key = Block((), 0)
     if part.scale is not None:
         axes = [map_axes(shown, theme) for shown in part.maps if not shown.limit]
-        dots = part.values and any(values_fit(labels, max_width) for labels in axes)
+        layouts = [labels.cells(max_width - labels.band, True) for labels in axes]
+        dots = part.values and any(cells is not None and cells.values for cells in layouts)
         key = scale_block(part.scale, theme, max_width, f"{theme.trace} below .005" if dots else "")
     if not part.maps:
         return key
@@ -108,17 +107,17 @@ def _map_room(part: Maps, axes: Sequence[Axes], theme: Theme, width: int) -> int
     lines = part.lines or MOST_LINES
 
     def worth(max_width: int) -> list[tuple[int, ...]]:
-        return [quality(each, theme, max_width, part.values, lines) for each in axes]
+        return [quality(labels, theme, max_width, part.values, lines) for labels in axes]
 
     for across in range(min(len(axes), _MOST_BESIDE), 1, -1):
         room = (width + _GAP) // across - _GAP
         if worth(room) == worth(width):
             return room
-    if sum(len(each.queries) for each in axes) <= (part.lines or math.inf):
+    if sum(len(labels.queries) for labels in axes) <= (part.lines or math.inf):
         return width
-    shown = [each[:2] for each in worth(width)]
+    shown = [labels[:2] for labels in worth(width)]
     rooms = [(width + _GAP) // across - _GAP for across in range(2, len(axes) + 1)]
-    rooms = [room for room in rooms if [each[:2] for each in worth(room)] == shown]
+    rooms = [room for room in rooms if [labels[:2] for labels in worth(room)] == shown]
 
     def tall(room: int) -> int:
         """Return how many lines all maps of this width take, with their titles."""

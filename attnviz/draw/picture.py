@@ -2,34 +2,42 @@
 
 Every half of a character is a pixel. The weights lie over the picture as in every other outlet,
 see ``palette.veils``: strong ones hide it, weak ones darken it. Without colour, or where only ASCII
-can be written, the weights are drawn alone.
+can be written, the weights are drawn alone. A terminal that can show all pixels gets them after the
+half blocks, which give each picture its rectangle and stay where nothing else can be shown.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
+from base64 import b64encode
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache, partial
+from importlib.util import find_spec
 from itertools import groupby
-from math import ceil
+from math import ceil, isnan
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.color import Color
+from rich.console import Console
 from rich.segment import Segment
 from rich.style import Style
 
 from attnviz.draw.blocks import Block, Line, beside, flow, stack
 from attnviz.draw.coloured_text import scale_block
 from attnviz.draw.document import Picture, Pictures, Words
+from attnviz.draw.maps import weight_steps
 from attnviz.draw.numbers import counted
 from attnviz.draw.palette import STEPS, accent_colour, veils
 from attnviz.draw.prose import words_block, words_lines
-from attnviz.draw.scale import weight_steps
+from attnviz.draw.svg import picture_png
 from attnviz.draw.theme import Theme
 
-MARK = "picture"
-"""The key under which the style of a picture's first half blocks has its number."""
-
+_MARK = "picture"  # the key under which the style of a picture's first half blocks has its number
 _GAP = 2
 _MOST_LINES, _LEAST_LINES, _AROUND = 40, 6, 6
 """The lines of a picture at most and at least, and those that a screen needs beside it."""
@@ -63,9 +71,9 @@ def sampled(
     inside, nearest, cell, own = [], [], [], []
     axes = (rows, weights.shape[0], top, bottom), (columns, weights.shape[1], left, right)
     for cells, patches, first, last in axes:
-        place = np.floor(((np.arange(cells) + 0.5) / cells - first) / (last - first) * patches)
-        inside.append((place >= 0) & (place < patches))
-        nearest.append(np.clip(place, 0, patches - 1).astype(np.intp))
+        patch = np.floor(((np.arange(cells) + 0.5) / cells - first) / (last - first) * patches)
+        inside.append((patch >= 0) & (patch < patches))
+        nearest.append(np.clip(patch, 0, patches - 1).astype(np.intp))
         middle = first + (np.arange(patches) + 0.5) / patches * (last - first)
         own.append((middle >= 0) & (middle < 1))
         cell.append((middle[own[-1]] * cells).astype(np.intp))
@@ -116,7 +124,7 @@ def _drawn(shown: Picture, theme: Theme, lines: int, columns: int) -> list[Line]
         drawn.append([Segment("▀" * times, _style(*pair)) for times, pair in runs])
     if theme.pictures is not None:
         theme.pictures.append((partial(blended, shown, theme), lines, columns))
-        first, mark = drawn[0][0], Style(meta={MARK: len(theme.pictures) - 1})
+        first, mark = drawn[0][0], Style(meta={_MARK: len(theme.pictures) - 1})
         drawn[0][0] = Segment(first.text, (first.style or mark) + mark)
     return drawn
 
@@ -233,19 +241,23 @@ def pictures_block(part: Pictures, theme: Theme, max_width: int) -> Block:
     below = [f"{counted(hidden, noun)}: --full"] * bool(hidden)
     if not theme.half_blocks:
         below.append(_LEFT_OUT)
-        below += ["─ encloses the largest"] * any(one.contour == one.contour for one in shown)
-        below += ["Q is the patch that looks"] * any(one.mark is not None for one in shown)
-        below += [] if shown else [one.alternative for one in part.pictures]
+        enclosed = any(not isnan(picture.contour) for picture in shown)
+        below += ["─ encloses the largest"] * enclosed
+        below += ["Q is the patch that looks"] * any(picture.mark is not None for picture in shown)
+        below += [] if shown else [picture.alternative for picture in part.pictures]
         below = [words.replace("─", "_") for words in below] if theme.ascii else below
     key = Block((), 0)
     if part.scale is not None and shown:
         key = scale_block(part.scale, replace(theme, colour=theme.half_blocks), max_width)
-    blocks = [_titled(one, theme, _size(one, lines, room), room) for one in shown]
-    tallest = max((len(title) for title, _ in blocks), default=0)
-    drawn = [
-        Block((*title, *([] for _ in range(tallest - len(title))), *block.lines), block.width)
-        for title, block in blocks
-    ]
+    sizes = [_size(picture, lines, room) for picture in shown]
+    spaces = [max(size[1], min(room, _TITLE)) for size in sizes]
+    pairs = zip(shown, spaces, strict=True)
+    titles = [words_lines(picture.words, theme, space) for picture, space in pairs]
+    tallest, drawn = max(map(len, titles), default=0), []
+    for picture, size, space, title in zip(shown, sizes, spaces, titles, strict=True):
+        blank: list[Line] = [[] for _ in range(tallest - len(title))]
+        remark = words_lines(picture.below, theme, space)
+        drawn.append(Block((*title, *blank, *_drawn(picture, theme, *size), *remark), space))
     if part.small:
         rows = [drawn[start : start + across] for start in range(0, len(drawn), across)]
         body = stack([beside(row, _GAP) for row in rows])
@@ -255,16 +267,6 @@ def pictures_block(part: Pictures, theme: Theme, max_width: int) -> Block:
     remarks: Words = [(words, "faint") for words in below]
     rest = words_block(remarks, theme, max_width)
     return stack([above, body, rest, key], gap=0)
-
-
-def _titled(
-    shown: Picture, theme: Theme, size: tuple[int, int], room: int
-) -> tuple[list[Line], Block]:
-    """Return the lines of a picture's words, and the picture with the remark below it."""
-    space = max(size[1], min(room, _TITLE))
-    remark = words_lines(shown.below, theme, space)
-    title = words_lines(shown.words, theme, space)
-    return title, Block((*_drawn(shown, theme, *size), *remark), space)
 
 
 def shortened(part: Pictures, theme: Theme, max_width: int, over: int) -> Pictures:
@@ -329,3 +331,76 @@ def _shares(size: int, cells: int) -> NDArray[np.float64]:
     pixels = np.arange(size)[None, :]
     common = np.minimum(ends, pixels + 1) - np.maximum(ends - size / cells, pixels)
     return np.asarray(np.maximum(common, 0.0) * (cells / size))
+
+
+# All pixels, over the half blocks: kitty reads PNG, the extra ``image`` makes sixels -----------
+
+Protocol = Literal["kitty", "sixel"]
+
+_KITTY = ("xterm-kitty", "xterm-ghostty")
+_SIXEL = ("foot", "foot-extra", "mlterm", "contour", "WezTerm", "iTerm.app", "mintty")
+"""The terminals, by TERM or TERM_PROGRAM, that have a protocol and answer what they are asked."""
+
+_ELSEWHERE = (
+    *("SSH_CONNECTION", "SSH_TTY", "TMUX", "STY", "ZELLIJ", "CI"),
+    *("NVIM", "VIM_TERMINAL", "INSIDE_EMACS"),
+)
+"""The variables of a screen that is not the terminal's own: pixels may be lost on their way."""
+
+_CELL = (20, 10)  # the pixels of a character that kitty gets; it scales them to its own
+_CHUNK = 4096
+
+
+def protocol_of(console: Console) -> Protocol | None:
+    """Return how the terminal shows pixels; None for half blocks.
+
+    Only the environment is read: a terminal that is none, or an unknown one, is asked nothing.
+    """
+    here = console.is_terminal and sys.stdout.isatty() and sys.stdin.isatty()
+    if not here or any(map(os.environ.get, _ELSEWHERE)):
+        return None
+    names = {os.environ.get("TERM"), os.environ.get("TERM_PROGRAM")}
+    if names.intersection(_KITTY):
+        return "kitty"
+    return "sixel" if names.intersection(_SIXEL) and find_spec("textual_image") else None
+
+
+def overlays(block: Block, theme: Theme, console: Console) -> Iterator[str]:
+    """Yield what shows each picture of a block over its half blocks, once the block is printed.
+
+    A picture that begins above the screen keeps its half blocks, as all do without a protocol or
+    on lines that the terminal wraps.
+    """
+    protocol = protocol_of(console)
+    if protocol is None or console.width > shutil.get_terminal_size().columns:
+        return
+    for up, line in zip(range(len(block.lines), 0, -1), block.lines, strict=True):
+        column = 1
+        for segment in line:
+            mark = segment.style.meta.get(_MARK) if segment.style else None
+            if mark is not None and up < console.height:
+                draw, lines, columns = (theme.pictures or [])[mark]
+                pixels = np.rint(draw(lines * _CELL[0], columns * _CELL[1])).astype(np.uint8)
+                make = _in_kitty if protocol == "kitty" else _in_sixels
+                image = make(pixels, lines, columns, console)
+                yield f"\x1b7\x1b[{up}A\x1b[{column}G{image}\x1b8"
+            column += segment.cell_length
+
+
+def _in_kitty(pixels: NDArray[np.uint8], lines: int, columns: int, console: Console) -> str:
+    """Return the message that shows pixels in so many lines and columns, without an answer."""
+    data = b64encode(picture_png(pixels)).decode()
+    facts, message = f"a=T,f=100,c={columns},r={lines},C=1,q=2,", ""
+    for at in range(0, len(data), _CHUNK):
+        more = int(at + _CHUNK < len(data))
+        message += f"\x1b_G{facts * (at == 0)}m={more};{data[at : at + _CHUNK]}\x1b\\"
+    return message
+
+
+def _in_sixels(pixels: NDArray[np.uint8], lines: int, columns: int, console: Console) -> str:
+    """Return the sixels that show pixels in so many lines and columns."""
+    from PIL import Image
+    from textual_image.renderable import SixelImage
+
+    parts = console.render(SixelImage(Image.fromarray(pixels), width=columns, height=lines))
+    return "".join(part.text for part in parts if part.text.startswith("\x1bP"))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import NamedTuple
 
 from rich.segment import Segment
@@ -29,7 +31,7 @@ from attnviz.draw.prose import words_lines
 from attnviz.draw.theme import Theme
 
 Points = Sequence[tuple[float, float]]
-"""(place on the axis, value), in the order of the places."""
+"""(position on the axis, value), in the order of the positions."""
 
 DOTS_ACROSS, DOTS_DOWN = 2, 4
 _BITS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
@@ -51,15 +53,15 @@ class Canvas:
     ) -> None:
         self.width, self.rows = width, rows
         self._across, self._up = across, up
-        self._glyphs = [[" "] * width for _ in range(rows)]
-        self._styles: list[list[Style | None]] = [[None] * width for _ in range(rows)]
+        blank: tuple[str, Style | None] = " ", None
+        self._cells = [[blank] * width for _ in range(rows)]
 
-    def column(self, place: float, parts: int = 1) -> int:
+    def column(self, value: float, parts: int = 1) -> int:
         """Return the character, from the left, at which a value of the horizontal axis is drawn.
 
         parts: 1 counts whole characters, 2 halves of a character and so on.
         """
-        return _index(place, self._across, self.width * parts)
+        return _index(value, self._across, self.width * parts)
 
     def row(self, value: float, parts: int = 1) -> int:
         """Return the line, from the top, at which a value of the vertical axis is drawn.
@@ -73,7 +75,7 @@ class Canvas:
 
         column, row: its position, counted from the left and from the top.
         """
-        self._glyphs[row][column], self._styles[row][column] = glyph, style
+        self._cells[row][column] = glyph, style
 
     def line(self, points: Points, style: Style | None, glyph: str = "") -> None:
         """Draw a curve through the points with braille dots, or with ``glyph`` if one is given.
@@ -94,7 +96,7 @@ class Canvas:
 
     def _dot(self, column: int, row: int, style: Style | None) -> None:
         x, y = column // DOTS_ACROSS, row // DOTS_DOWN
-        there = ord(self._glyphs[y][x]) - _FIRST
+        there = ord(self._cells[y][x][0]) - _FIRST
         bits = there if 0 <= there < 256 else 0
         bit = _BITS[column % DOTS_ACROSS][row % DOTS_DOWN]
         self.put(x, y, chr(_FIRST | bits | bit), style)
@@ -102,13 +104,9 @@ class Canvas:
     def lines(self) -> list[Line]:
         """Return the lines of the canvas as segments, without the blanks at their ends."""
         lines = []
-        for glyphs, styles in zip(self._glyphs, self._styles, strict=True):
-            line: Line = []
-            for glyph, style in zip(glyphs, styles, strict=True):
-                if line and line[-1].style == style:
-                    line[-1] = Segment(line[-1].text + glyph, style)
-                else:
-                    line.append(Segment(glyph, style))
+        for cells in self._cells:
+            runs = groupby(cells, key=itemgetter(1))
+            line = [Segment("".join(glyph for glyph, _ in run), style) for style, run in runs]
             lines.append(without_trailing_blanks(line))
         return lines
 
@@ -124,8 +122,8 @@ def _by_column(points: Points, canvas: Canvas, parts: int) -> list[tuple[int, fl
     column: in characters, or in their ``parts``-th parts, from the left of the canvas.
     """
     there: dict[int, list[float]] = {}
-    for place, value in points:
-        there.setdefault(canvas.column(place, parts), []).append(value)
+    for position, value in points:
+        there.setdefault(canvas.column(position, parts), []).append(value)
     means = [(column, sum(values) / len(values)) for column, values in there.items()]
     drawn = means[:1]
     for column, value in means[1:]:
@@ -139,8 +137,7 @@ _WIDEST = 96
 _LEAST = 8
 _BETWEEN_NAMES = 3
 _ASCII_SIGNS = "o+x*#@%&"
-_BETWEEN_SIGNS = 9
-"""Columns between two signs of a line."""
+_BETWEEN_SIGNS = 9  # columns between two signs of a line
 
 
 def plot_block(plot: Plot, theme: Theme, max_width: int) -> Block:
@@ -192,8 +189,7 @@ class _Pen:
         signs = _ASCII_SIGNS if theme.ascii else SERIES_SIGNS
         alone = sum(not curve.marked for curve in curves) == 1
         curve = curves[index]
-        place = 0 if curve.marked and alone else index
-        sign = signs[place % len(signs)]
+        sign = signs[0 if curve.marked and alone else index % len(signs)]
         glyph = ("." if alone else sign) if theme.ascii else ""
         style = theme.ink(series_tint(index))
         needed = curve.marked or not (alone or theme.ascii)
@@ -211,7 +207,7 @@ class _Pen:
             canvas.line(points, self.style, self.glyph)
         if not self.sign:
             return
-        columns = [(canvas.column(place), value) for place, value in points]
+        columns = [(canvas.column(position), value) for position, value in points]
         if self.line:
             drawn, shift = _by_column(points, canvas, 1), 2 * self.offset
             signed = [point for point in drawn if (point[0] + shift) % _BETWEEN_SIGNS == 0]
@@ -226,7 +222,7 @@ def axis_ends(plot: Plot) -> tuple[tuple[float, float], tuple[float, float]]:
     Those of the vertical axis lie far enough apart that noise does not fill it.
     """
     points = [point for curve in plot.curves for point in curve.points]
-    end = max([place for place, _ in points], default=0.0) or 1.0
+    end = max([position for position, _ in points], default=0.0) or 1.0
     values = [*(value for _, value in points), *(level.value for level in plot.levels)]
     known = [value for value in values if math.isfinite(value)] or [0.0]
     low, high = min(known), max(known)
@@ -267,14 +263,14 @@ def _axis_numbers(
     return unit or text
 
 
-def _whole_ticks(places: Sequence[float], canvas: Canvas) -> list[float]:
-    """Return those of the places that are whole numbers, none of which touches the next."""
-    last = places[-1]
+def _whole_ticks(ticks: Sequence[float], canvas: Canvas) -> list[float]:
+    """Return those of the ticks that are whole numbers, none of which touches the next."""
+    last = ticks[-1]
     before = canvas.column(last) - len(short_number(last)) // 2
     whole = []
-    for place in sorted({*places[:-1]}, key=canvas.column):
-        if place == round(place) and canvas.column(place) + len(short_number(place)) < before:
-            whole.append(place)
+    for tick in sorted({*ticks[:-1]}, key=canvas.column):
+        if tick == round(tick) and canvas.column(tick) + len(short_number(tick)) < before:
+            whole.append(tick)
     return [*whole, last]
 
 
@@ -305,8 +301,7 @@ _LEVELS = " ▁▂▃▄▅▆▇█"
 _ASCII_LEVELS = " .:#"
 
 
-_WIDE_BAR, _FRAMED_BAR = 2, 4
-"""The columns of the widest bar, and of that in a frame."""
+_WIDE_BAR, _FRAMED_BAR = 2, 4  # the columns of the widest bar, and of that in a frame
 
 
 class _Layout(NamedTuple):
@@ -334,11 +329,11 @@ class _Layout(NamedTuple):
     def columns(self) -> int:
         return self.wide * (self.bars + self.apart) + self.apart
 
-    def column(self, place: float) -> int:
-        """Return the character position of ``place``, a position that is counted in bins."""
-        if place >= self.bins:
+    def column(self, position: float) -> int:
+        """Return the character position of a position that is counted in bins."""
+        if position >= self.bins:
             return self.columns - 1
-        bar = math.floor((place - self.apart) / self.merged + 1e-9)
+        bar = math.floor((position - self.apart) / self.merged + 1e-9)
         return self.apart * (self.wide + 1) + min(max(bar, 0), self.bars - 1) * self.wide
 
 
@@ -353,7 +348,7 @@ def histogram_blocks(
     """
     widest = _FRAMED_BAR if theme.framed else _WIDE_BAR
     layout = _layout(histograms[0], len(histograms), max_width, min(rows, _MOST_ROWS), widest)
-    gutters = [not layout.beside or place == 0 for place in range(len(histograms))]
+    gutters = [not layout.beside or number == 0 for number in range(len(histograms))]
     pairs = zip(histograms, gutters, strict=True)
     drawn = [_block(histogram, layout, theme, gutter) for histogram, gutter in pairs]
     return beside(drawn, _GAP) if layout.beside else stack(drawn)
@@ -405,8 +400,8 @@ def _axis(histogram: Histogram, layout: _Layout) -> list[str]:
     text = [" "] * layout.columns
     text[0] = "<" if layout.apart else " "
     free = 0
-    for place, name in histogram.ticks:
-        at = layout.column(place)
+    for position, name in histogram.ticks:
+        at = layout.column(position)
         if at >= free and at + len(name) <= layout.columns:
             text[at : at + len(name)] = name
             free = at + len(name) + 1

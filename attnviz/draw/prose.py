@@ -12,8 +12,14 @@ from rich.style import Style
 
 from attnviz.draw.blocks import BOLD, DIM, Block, Line, text_line
 from attnviz.draw.document import Explanation, Meaning, Say
-from attnviz.draw.labels import at_blanks, cut, fit, visible, width
+from attnviz.draw.labels import at_blanks, fit, width
 from attnviz.draw.theme import Theme, Words
+
+
+def faint_lines(text: str, theme: Theme, max_width: int) -> list[Line]:
+    """Break a text, which must be safe to print, at blanks into faint lines; [] for no words."""
+    pieces = at_blanks(text, max_width, "", theme.ellipsis)
+    return [text_line((piece, DIM)) for piece in pieces if piece]
 
 
 def paragraph(text: str, max_width: int, theme: Theme, style: Style | None = None) -> Block:
@@ -27,12 +33,6 @@ def paragraph(text: str, max_width: int, theme: Theme, style: Style | None = Non
     head, colon, rest = lines[0].partition(":")
     first = text_line((head + colon, BOLD), rest) if colon else text_line(lines[0])
     return Block((first, *(text_line(line) for line in lines[1:])), max_width)
-
-
-def quoted_line(name: str, content: str, max_width: int, theme: Theme, lead: int = 7) -> Line:
-    """Return a text in one line behind its name, which has ``lead`` characters, cut at the end."""
-    shown = visible(" ".join(content.split()), theme.encoding)
-    return text_line((name.ljust(lead), DIM), cut(shown, max_width - lead, theme.ellipsis))
 
 
 def spelled_parts(parts: Words, theme: Theme) -> Words:

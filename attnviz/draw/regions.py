@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from rich.segment import Segment
@@ -20,15 +20,8 @@ from attnviz.draw.provenance import share
 from attnviz.draw.theme import Theme
 from attnviz.records import REST, RegionShares, Tokens
 
-if TYPE_CHECKING:
-    from attnviz.draw.axes import Axes
-    from attnviz.draw.maps import Fit
-
 HeadName = Callable[[tuple[int, int]], str]
 """Returns the name of a head (layer, head)."""
-
-BAND = 2
-"""The columns of a band at the left of a map."""
 
 _LONGEST, _SHARE = 14, 11
 """The most columns of a region's name in a table, and those of a share next to uniform's."""
@@ -59,8 +52,8 @@ def region_marks(regions: Sequence[str]) -> dict[str, RegionMark]:
         used = {mark.letter for mark in marks.values()}
         free = (sign for sign in (*name, *_NAMES) if sign.isalnum() and width(sign) == 1)
         letter = next((sign for sign in free if sign not in used), "+")
-        place = _USUAL.index(name) if name in _USUAL else len(used - {" "})
-        marks[name] = RegionMark(letter, series_tint(place))
+        number = _USUAL.index(name) if name in _USUAL else len(used - {" "})
+        marks[name] = RegionMark(letter, series_tint(number))
     return marks
 
 
@@ -91,45 +84,10 @@ def band_line(
     return line
 
 
-def band_room(axes: Axes) -> int:
-    """Return the width in characters of the region band at the left of a map; 0 without regions."""
-    return BAND if axes.key_regions else 0
-
-
-def banded(
-    above: Sequence[Line], rows: Sequence[Line], axes: Axes, plan: Fit, indent: int, theme: Theme
-) -> list[Line]:
-    """Return the lines of a map with the regions at their left and below, if the axes have any.
-
-    above: the lines over the first row. rows: the lines of the map. plan: the layout of the cells.
-    indent: the characters before the first cell.
-    """
-    if not axes.key_regions:
-        return [*above, *rows]
-    marks = region_marks([*axes.query_regions, *axes.key_regions])
-    step = plan.rows * plan.factors[0]
-    asking = axes.query_regions[::step] or [REST[-1]] * len(rows)
-    marks.setdefault(REST[-1], RegionMark(" ", None))
-    cells = [(name, plan.wide) for name in axes.key_regions[:: plan.factors[1]]]
-    blank = Segment(" " * BAND)
-
-    def mark(name: str) -> Line:
-        """Return the letter of a region on its colour, and a blank."""
-        letter, tint = marks[name]
-        style = theme.ground(tint) if tint is not None and theme.colour else None
-        return [Segment(theme.spell(letter), style), Segment(" ")]
-
-    return [
-        *([blank, *line] for line in above),
-        *([*mark(name), *line] for name, line in zip(asking, rows, strict=True)),
-        [blank, Segment(" " * indent), *band_line(cells, marks, theme)],
-    ]
-
-
 # Shares --------------------------------------------------------------------------------------
 
 
-def clearest(found: RegionShares) -> tuple[int, int, int]:
+def clearest(regions: RegionShares) -> tuple[int, int, int]:
     """Return the indices of the head, query region and key region whose share is reported first.
 
     Preferred are two regions that a person named, in a head with a share clearly above uniform;
@@ -137,15 +95,15 @@ def clearest(found: RegionShares) -> tuple[int, int, int]:
     largest sum of shares that are clearly above uniform, or else with the largest difference to
     uniform.
     """
-    over = np.nan_to_num(found.share - found.uniform, nan=-1.0)
-    named = {name for name in (*found.queries, *found.keys) if name not in REST}
+    over = np.nan_to_num(regions.share - regions.uniform, nan=-1.0)
+    named = {name for name in (*regions.queries, *regions.keys) if name not in REST}
     pairs = [
         (row, column)
-        for row, query in enumerate(found.queries)
-        for column, key in enumerate(found.keys)
+        for row, query in enumerate(regions.queries)
+        for column, key in enumerate(regions.keys)
         if key in named and query != key and (query in named or len(named) < 2)
     ] or [(0, 0)]
-    gained = np.where(found.clear, over, 0)
+    gained = np.where(regions.clear, over, 0)
     last = max(query for query, _ in pairs)
 
     def telling(pair: tuple[int, int]) -> tuple[float, ...]:
@@ -157,42 +115,42 @@ def clearest(found: RegionShares) -> tuple[int, int, int]:
     return int(best[:, *pair].argmax()), *pair
 
 
-def region_table(found: RegionShares) -> doc.Table:
+def region_table(regions: RegionShares) -> doc.Table:
     """Return a table of the attention share between each two regions, next to the uniform share.
 
     The shares are means over all heads.
     """
-    values, even = found.share.mean(0), found.uniform.mean(0)
+    values, even = regions.share.mean(0), regions.uniform.mean(0)
     rows = [
         doc.Row([cut(visible(name), _LONGEST), str(size), *map(_two_shares, values[at], even[at])])
-        for at, (name, size) in enumerate(found.queries.items())
+        for at, (name, size) in enumerate(regions.queries.items())
     ]
-    title = f"attention between regions, mean of {counted(len(found.heads), 'head')} (uniform)"
-    return doc.Table(_columns("from ↓ to →", found, "tokens"), rows, [(title, True)], least=2)
+    title = f"attention between regions, mean of {counted(len(regions.heads), 'head')} (uniform)"
+    return doc.Table(_columns("from ↓ to →", regions, "tokens"), rows, [(title, True)], least=2)
 
 
-def region_heads(found: RegionShares, name: HeadName, most: int = 0) -> doc.Table:
+def region_heads(regions: RegionShares, name: HeadName, most: int = 0) -> doc.Table:
     """Return a table of heads, with the share that each gives to every region from one region.
 
     The query region is the one that ``clearest`` finds, with a key region. Heads clearly above
     uniform between these two come first and stand out, the one furthest above first.
     name: returns the displayed name of a head. most: how many heads, 0 for all.
     """
-    pair = clearest(found)[1:]
-    over = np.nan_to_num(found.share - found.uniform, nan=-1.0)[:, *pair]
-    order = np.lexsort((-over, ~found.clear[:, *pair])).tolist()[: most or len(over)]
+    pair = clearest(regions)[1:]
+    over = np.nan_to_num(regions.share - regions.uniform, nan=-1.0)[:, *pair]
+    order = np.lexsort((-over, ~regions.clear[:, *pair])).tolist()[: most or len(over)]
     rows = []
     for at in order:
-        shares = map(_two_shares, found.share[at, pair[0]], found.uniform[at, pair[0]])
-        tone: doc.Tone = "plain" if found.clear[at, *pair] else "faint"
-        rows.append(doc.Row([name(found.heads[at]), *shares], tone=tone))
-    query = cut(visible([*found.queries][pair[0]]), _LONGEST)
+        shares = map(_two_shares, regions.share[at, pair[0]], regions.uniform[at, pair[0]])
+        tone: doc.Tone = "plain" if regions.clear[at, *pair] else "faint"
+        rows.append(doc.Row([name(regions.heads[at]), *shares], tone=tone))
+    query = cut(visible([*regions.queries][pair[0]]), _LONGEST)
     title = [(f"from {query}, each head (uniform)", True)]
-    return doc.Table(_columns("head", found), rows, title, least=3)
+    return doc.Table(_columns("head", regions), rows, title, least=3)
 
 
-def _columns(first: str, found: RegionShares, *more: str) -> list[doc.Column]:
-    names = (cut(visible(name), _LONGEST) for name in found.keys)
+def _columns(first: str, regions: RegionShares, *more: str) -> list[doc.Column]:
+    names = (cut(visible(name), _LONGEST) for name in regions.keys)
     columns = [doc.Column(first, right=False), *map(doc.Column, more)]
     return [*columns, *(doc.Column(name, keep=9 - min(at, 8)) for at, name in enumerate(names))]
 
@@ -202,38 +160,35 @@ def _two_shares(value: float, even: float) -> str:
 
 
 def region_group(
-    found: RegionShares, name: HeadName, max_width: int = 0, lines: int = 0
+    regions: RegionShares, name: HeadName, max_width: int = 0, lines: int = 0
 ) -> doc.Group:
     """Return two tables: the attention shares between regions, and the shares of each head.
 
     name: returns the displayed name of a head. max_width, lines: the size of the terminal, on
         which heads are shown only if they fit beside; 0 shows everything.
     """
-    mean = region_table(found)
-    heads = region_heads(found, name, max(len(mean.rows), lines - 2) if lines else 0)
+    mean = region_table(regions)
+    heads = region_heads(regions, name, max(len(mean.rows), lines - 2) if lines else 0)
     if not max_width:
         return doc.Group([mean, heads], spaced=True)
-    wide = _SHARE * (len(found.keys) + 2)
-    if len(found.heads) == 1 or 2 * wide > max_width:
+    wide = _SHARE * (len(regions.keys) + 2)
+    if len(regions.heads) == 1 or 2 * wide > max_width:
         return doc.Group([mean])
     return doc.Group([mean, heads], beside=doc.Beside(max(wide, max_width // 2 - 1), 2, 2))
 
 
-def region_finding(found: RegionShares, name: HeadName) -> str:
-    """Return the finding: which region attends to which more than uniform, and in which heads.
-
-    name: returns the displayed name of a head.
-    """
-    at = clearest(found)
+def region_finding(regions: RegionShares, name: HeadName) -> str:
+    """Return the finding: which region attends to which more than uniform, and in which heads."""
+    at = clearest(regions)
     head, query, key = at
-    asking, asked = [*found.queries][query], [*found.keys][key]
+    asking, asked = [*regions.queries][query], [*regions.keys][key]
     from_name, to_name = (cut(visible(region), _LONGEST) for region in (asking, asked))
     ends = f"Region “{from_name}” attends to region “{to_name}”"
-    sink = found.on_sink[at]
+    sink = regions.on_sink[at]
     rest = f", {share(sink)} of it on the sink" if sink >= 0.05 else ""
-    best = f"{name(found.heads[head])} {share(found.share[at])}{rest}"
-    even, mean = share(found.uniform[at]), share(float(found.share[:, query, key].mean()))
-    clear, heads = int(found.clear[:, query, key].sum()), len(found.heads)
+    best = f"{name(regions.heads[head])} {share(regions.share[at])}{rest}"
+    even, mean = share(regions.uniform[at]), share(float(regions.share[:, query, key].mean()))
+    clear, heads = int(regions.clear[:, query, key].sum()), len(regions.heads)
     if clear and heads == 1:
         return f"{ends} more than uniform attention: {best} (uniform {even})."
     if clear:
@@ -242,7 +197,7 @@ def region_finding(found: RegionShares, name: HeadName) -> str:
             f"{ends} more than uniform attention in {clear} of {heads} heads{most}{best} "
             f"(uniform {even}); mean of all {mean}."
         )
-    if (few := found.queries[asking]) < found.least_queries:
+    if (few := regions.queries[asking]) < regions.least_queries:
         why = f"“{from_name}” has {counted(few, 'token')}: too few to tell from chance."
     else:
         why = f"{'In no head' if heads > 1 else 'Not'} clearly more than uniform attention."
@@ -277,9 +232,9 @@ def read_regions(facts: Sequence[Mapping[str, Any]], tokens: int) -> tuple[str, 
     return tuple(names[at] for at in range(len(names)))
 
 
-def share_facts(found: RegionShares, head: tuple[int, int]) -> dict[str, Any]:
+def share_facts(regions: RegionShares, head: tuple[int, int]) -> dict[str, Any]:
     """Return the shares of one head (layer, head) as JSON values."""
-    at = found.heads.index(head)
+    at = regions.heads.index(head)
     names = ("share", "uniform", "on_sink", "above", "clear")
-    arrays = {name: getattr(found, name)[at] for name in names}
-    return {"queries": [*found.queries], "keys": [*found.keys], **arrays}
+    arrays = {name: getattr(regions, name)[at] for name in names}
+    return {"queries": [*regions.queries], "keys": [*regions.keys], **arrays}

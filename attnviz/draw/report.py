@@ -88,7 +88,7 @@ class Report(ABC):
 
     def brief(self) -> dict[str, Any]:
         """Return the finding and at most ten rows of its table: a JSON object of under 2 kB."""
-        from attnviz.draw.brief import brief
+        from attnviz.draw.values import brief
 
         return brief(self.command, self.document(hints=True))
 
@@ -100,10 +100,7 @@ class Report(ABC):
         return content
 
     def to_dicts(self) -> list[dict[str, Any]]:
-        """Return a dictionary for each row of ``save("name.csv")``; a missing number is None.
-
-        ``pandas.DataFrame`` takes the result.
-        """
+        """Return a dictionary for each row of ``save("name.csv")``; pandas takes the result."""
         rows = iter(self.rows())
         header = [str(name) for name in next(rows)]
         return [dict(zip(header, row, strict=True)) for row in rows]
@@ -160,10 +157,7 @@ class Report(ABC):
         return framed_document(self.document(), self.palette)
 
     def framed(self, height: int) -> Framed:
-        """Return the page for a notebook in a frame of another height than the report's own.
-
-        height: in pixels, at least 100. Raises UsageError below that.
-        """
+        """Return the page in a frame of a ``height`` in pixels; UsageError if it is below 100."""
         from attnviz.draw.html import Framed, framed_document
         from attnviz.errors import UsageError
 
@@ -196,11 +190,11 @@ def report_files(
     document: returns the document. screen: returns the screen in plain characters.
     palette: the name of the colours of cells. slide: whether a picture is a slide.
     """
-    from attnviz.draw.files import document_files, table_file, text_file
+    from attnviz.draw.files import CsvTable, document_files, text_file
 
     return {
         ".json": text_file(report.write_json),
-        ".csv": table_file(report.rows),
+        ".csv": text_file(lambda stream: CsvTable(stream).writerows(report.rows())),
         SCREEN_ENDING: text_file(lambda stream: stream.write(screen())),
         **document_files(document, palette, slide),
         **getattr(report, "arrays", dict)(),

@@ -9,9 +9,9 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from attnviz.draw import document as doc
+from attnviz.draw.maps import signed_tint
 from attnviz.draw.numbers import NumberScale
 from attnviz.draw.palette import DIVERGING
-from attnviz.draw.scale import signed_tint
 
 
 def signed_grid(
@@ -30,21 +30,20 @@ def signed_grid(
     """
     limit = scale.limit
     cells = {}
-    for place, value in values.items():
-        grey = place in unclear
+    for position, value in values.items():
+        grey = position in unclear
         root = 0.0 if grey else math.copysign(math.sqrt(abs(value) / (limit or 1.0)), value)
-        tip = f"{rows[place[0]]}{columns[place[1]]}: {value:.6g}{f', {why}' * grey}"
+        tip = f"{rows[position[0]]}{columns[position[1]]}: {value:.6g}{f', {why}' * grey}"
         tint = None if grey else signed_tint(value, limit)
         text = scale.fitted(value, scale.room) or ""
-        cells[place] = doc.Cell(root, tint, text, tip=tip, values={"value": value})
+        cells[position] = doc.Cell(root, tint, text, tip=tip, values={"value": value})
     return doc.HeadGrid(rows, columns, cells)
 
 
 def signed_scale(scale: NumberScale, unit: str, change: str = "Δ") -> doc.Scale:
     """Return the colour bar of signed values; with both signs its range is symmetric.
 
-    scale: the number format of the values. unit: of the values, such as ``nats``. change: the
-        symbol of the measured change.
+    unit: of the values, such as ``nats``. change: the symbol of the measured change.
     """
     first = -1.0 if scale.signed else 0.0
     ticks = [
@@ -79,15 +78,15 @@ def layer_grid(
     unclear: cells whose 95% interval includes zero, drawn faint. blank: cells without a value.
     bar: the colour bar; None leaves it out, and the title then states the power-of-ten factor.
     """
-    places = {*values, *blank}
-    layers, columns = (sorted({place[axis] for place in places}) for axis in (0, 1))
-    at = {place: (layers.index(place[0]), columns.index(place[1])) for place in values}
+    cells = {*values, *blank}
+    layers, columns = (sorted({cell[axis] for cell in cells}) for axis in (0, 1))
+    at = {cell: (layers.index(cell[0]), columns.index(cell[1])) for cell in values}
     grid = signed_grid(
         [f"L{layer + base}" for layer in layers],
         [column(number) for number in columns],
-        {at[place]: value for place, value in values.items()},
+        {at[cell]: value for cell, value in values.items()},
         scale,
-        {at[place] for place in unclear},
+        {at[cell] for cell in unclear},
         "95% interval includes 0",
     )
     if bar is not None:
@@ -145,18 +144,12 @@ def ranked_table(
 
 
 def explained(table: doc.Table, column: str, words: str) -> doc.Table:
-    """Return the table with a line above it that explains a column, if it has that column.
-
-    column: the column's title. words: its meaning.
-    """
+    """Return the table with a line above it that explains a column, if it has that column."""
     if column not in [known.title for known in table.columns]:
         return table
     return table._replace(title=[*table.title, (f"{column}: {words}", False)])
 
 
 def interval_text(ends: Sequence[float] | None, scale: NumberScale) -> str:
-    """Return an interval as a string such as ``[+0.296, +0.566]``; empty if ``ends`` is None.
-
-    scale: the number format.
-    """
+    """Return an interval as a string such as ``[+0.296, +0.566]``; empty if ``ends`` is None."""
     return f"[{', '.join(map(scale.text, ends))}]" if ends else ""

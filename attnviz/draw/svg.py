@@ -15,22 +15,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.drawing import Cells, Drawing, Filled, Image, Item, Label, Stroke, Tip
+from attnviz.draw.drawing import Cells, Drawing, Filled, Image, Label, Rectangle, Stroke
 from attnviz.draw.labels import visible
 from attnviz.draw.palette import on_grounds, paper_table, to_hex, veils
-
-
-def png(steps: NDArray[np.intp], palette: str) -> bytes:
-    """Encode a map as a PNG image.
-
-    steps: (rows, columns), the colour level of each cell; −1 is transparent. palette: its name.
-    An image has 256 entries, and transparency needs one: levels 0 and 1, whose colours look the
-    same, share an entry.
-    """
-    table = bytes(np.array(paper_table(palette), dtype=np.uint8))
-    entries = np.where(steps < 0, 0, np.maximum(steps, 1)).astype(np.uint8)
-    lines = np.insert(entries, 0, 0, axis=1)  # 0 means no filter
-    return _png((steps.shape[0], steps.shape[1]), 3, lines, ((b"PLTE", table), (b"tRNS", b"\0")))
 
 
 def picture_png(pixels: NDArray[np.uint8]) -> bytes:
@@ -66,8 +53,14 @@ def png_uri(steps: NDArray[np.intp], palette: str) -> str:
     """Return a map as a ``data:`` address of a PNG image, which an HTML page can contain.
 
     steps: (rows, columns), the colour level of each cell; −1 is transparent. palette: its name.
+    An image has 256 entries, and transparency needs one: levels 0 and 1, whose colours look the
+    same, share an entry.
     """
-    return data_uri(png(steps, palette))
+    table = bytes(np.array(paper_table(palette), dtype=np.uint8))
+    entries = np.where(steps < 0, 0, np.maximum(steps, 1)).astype(np.uint8)
+    lines = np.insert(entries, 0, 0, axis=1)  # 0 means no filter
+    chunks = (b"PLTE", table), (b"tRNS", b"\0")
+    return data_uri(_png((steps.shape[0], steps.shape[1]), 3, lines, chunks))
 
 
 def data_uri(image: bytes) -> str:
@@ -103,7 +96,7 @@ def _number(value: float) -> str:
     return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
-def _place(item: Cells | Filled | Image | Tip) -> str:
+def _sides(item: Rectangle) -> str:
     numbers = [_number(value) for value in (item.x, item.y, item.width, item.height)]
     return 'x="{}" y="{}" width="{}" height="{}"'.format(*numbers)
 
@@ -122,7 +115,7 @@ def _runs(steps: NDArray[np.intp]) -> dict[int, list[str]]:
 
 
 def _cells(cells: Cells, palette: str) -> Iterator[str]:
-    place = _place(cells)
+    sides = _sides(cells)
     rows, columns = cells.steps.shape
     corner = f"{_number(cells.x)} {_number(cells.y)}"
     scale = f"{cells.width / columns:.6g} {cells.height / rows:.6g}"
@@ -135,13 +128,13 @@ def _cells(cells: Cells, palette: str) -> Iterator[str]:
             yield f'<path {ink} d="{"".join(pieces)}"/>'
         yield "</g>"
         return
-    yield f'<rect class="blank" {place}/>'
+    yield f'<rect class="blank" {sides}/>'
     if rows * columns > _VECTOR_CELLS:
         # Enlarged here, because some viewers smooth what they enlarge themselves.
         large = cells.steps.repeat(round(cells.height / rows), 0)
         address = png_uri(large.repeat(round(cells.width / columns), 1), palette)
         yield (
-            f'<image {place} preserveAspectRatio="none" image-rendering="optimizeSpeed" '
+            f'<image {sides} preserveAspectRatio="none" image-rendering="optimizeSpeed" '
             f'style="image-rendering:pixelated" href="{address}"/>'
         )
         return
@@ -167,17 +160,17 @@ def _image(image: Image, known: set[str]) -> Iterator[str]:
 
 def _label(label: Label, palette: str) -> str:
     x, y = _number(label.x), _number(label.y)
-    place = f'x="{x}" y="{y}"'
+    position = f'x="{x}" y="{y}"'
     if label.anchor != "start":
-        place += f' text-anchor="{label.anchor}"'
+        position += f' text-anchor="{label.anchor}"'
     if label.turn:
-        place += f' transform="rotate({_number(label.turn)} {x} {y})"'
+        position += f' transform="rotate({_number(label.turn)} {x} {y})"'
     look = f"fill:{label.ink}" if label.ink else ""
     if label.on is not None:
         look = on_grounds("fill", label.on.step, label.on.palette or palette, True)
     if look:
-        place += f' style="{look}{_FONTS.get(label.style, "")}"'
-    return f'<text class="{label.style}" {place}>{safe(label.content)}</text>'
+        position += f' style="{look}{_FONTS.get(label.style, "")}"'
+    return f'<text class="{label.style}" {position}>{safe(label.content)}</text>'
 
 
 def _stroke(stroke: Stroke) -> Iterator[str]:
@@ -192,25 +185,21 @@ def _stroke(stroke: Stroke) -> Iterator[str]:
     yield f'<polyline {look}{dashes} points="{points}"/>'
 
 
-def _item(item: Item, palette: str, known: set[str]) -> Iterator[str]:
-    if isinstance(item, Cells):
-        yield from _cells(item, item.palette or palette)
-    elif isinstance(item, Image):
-        yield from _image(item, known)
-    elif isinstance(item, Filled):
-        yield f'<rect {_place(item)} fill="{item.ink}" shape-rendering="crispEdges"/>'
-    elif isinstance(item, Label):
-        yield _label(item, palette)
-    elif isinstance(item, Stroke):
-        yield from _stroke(item)
-    else:
-        lines = "\n".join(safe(line) for line in item.content.split("\n"))
-        yield f'<rect class="tip" {_place(item)}><title>{lines}</title></rect>'
-
-
 def _content(drawing: Drawing, palette: str, known: set[str]) -> Iterator[str]:
     for item in drawing.items:
-        yield from _item(item, palette, known)
+        if isinstance(item, Cells):
+            yield from _cells(item, item.palette or palette)
+        elif isinstance(item, Image):
+            yield from _image(item, known)
+        elif isinstance(item, Filled):
+            yield f'<rect {_sides(item)} fill="{item.ink}" shape-rendering="crispEdges"/>'
+        elif isinstance(item, Label):
+            yield _label(item, palette)
+        elif isinstance(item, Stroke):
+            yield from _stroke(item)
+        else:
+            lines = "\n".join(safe(line) for line in item.content.split("\n"))
+            yield f'<rect class="tip" {_sides(item)}><title>{lines}</title></rect>'
     for x, y, part in drawing.parts:
         yield f'<g transform="translate({_number(x)} {_number(y)})">'
         yield from _content(part, palette, known)

@@ -15,14 +15,12 @@ from attnviz.draw.blocks import DIM, Block, Line, stack
 from attnviz.draw.document import Row, Table, Tint, Tone
 from attnviz.draw.labels import at_blanks, cut, width
 from attnviz.draw.palette import DIVERGING
-from attnviz.draw.prose import words_block
+from attnviz.draw.prose import faint_lines, words_block
 from attnviz.draw.theme import Theme
 
 _INDENT = "  "
 _GAP = 2
-_BAR = -1
-"""The index that stands for the bar among the columns."""
-
+_BAR = -1  # the index that stands for the bar among the columns
 _LEAST_BAR, _WANTED_BAR, _MOST_BAR = 6, 10, 24
 _YIELDS_TO_BARS, _STAYS = 3, 9
 _LEAST_LABEL, _LONGEST_RANKED = 4, 28
@@ -43,17 +41,17 @@ def table_block(table: Table, theme: Theme, max_width: int) -> Block:
     title = words_block(table.title, theme, max_width)
     table = _spelled(table, theme)
     widths = _widths(table, max_width)
-    places = _kept(table, widths, max_width)
-    wraps = table.columns[places[-1]].wraps
-    bands = [places] if wraps else _bands(places, widths, max_width, table.lead)
+    indices = _kept(table, widths, max_width)
+    wraps = table.columns[indices[-1]].wraps
+    bands = [indices] if wraps else _bands(indices, widths, max_width, table.lead)
     if len(bands) == 1 and any(row.bar is not None for row in table.rows):
         most = max(max_width // 3, _MOST_BAR) if theme.framed else _MOST_BAR
-        widths[_BAR] = min(max_width - _used_by(places, widths) - _GAP, most)
+        widths[_BAR] = min(max_width - _used_by(indices, widths) - _GAP, most)
         if widths[_BAR] >= _LEAST_BAR:
-            bands[0].insert(1 if table.ranked else len(places) - wraps, _BAR)
+            bands[0].insert(1 if table.ranked else len(indices) - wraps, _BAR)
     tones: dict[int, Tone] = {_BAR: "faint"}
-    for place, column in enumerate(table.columns):
-        tones[place] = "faint" if table.ranked or column.tone == "faint" else "strong"
+    for index, column in enumerate(table.columns):
+        tones[index] = "faint" if table.ranked or column.tone == "faint" else "strong"
     headings = Row([column.title for column in table.columns], tones=tones)
     layout, blocks = _Layout(table, widths, theme, max_width), []
     for band in bands:
@@ -65,9 +63,8 @@ def table_block(table: Table, theme: Theme, max_width: int) -> Block:
             lines += [[]] if row.spaced and bool(lines) else []
             lines += layout.row(row, band, below=band is bands[-1])
         blocks.append(Block(tuple(lines), max_width))
-    left_out = at_blanks(theme.spell(table.left_out), max_width, "", theme.ellipsis)
-    more = Block(tuple([Segment(text, DIM)] for text in left_out if text), max_width)
-    return stack([title, stack(blocks), more], gap=0)
+    more = faint_lines(theme.spell(table.left_out), theme, max_width)
+    return stack([title, stack(blocks), Block(tuple(more), max_width)], gap=0)
 
 
 def _spelled(table: Table, theme: Theme) -> Table:
@@ -87,44 +84,44 @@ def _widths(table: Table, max_width: int) -> dict[int, int]:
     """Return the width of each column, 0 without any cell, narrower where it may be cut to fit."""
     rows = [row for row in table.rows if len(row.cells) > 1]
     widths = {}
-    for place, column in enumerate(table.columns):
-        widest = max((width(row.cells[place]) for row in rows), default=0)
-        widths[place] = max(width(column.title), widest) if widest or not place else 0
+    for index, column in enumerate(table.columns):
+        widest = max((width(row.cells[index]) for row in rows), default=0)
+        widths[index] = max(width(column.title), widest) if widest or not index else 0
     if table.ranked:
         widths[0] = min(widths[0], _LONGEST_RANKED)
-    shown = [place for place in widths if widths[place] or not place]
-    long = [place for place in shown if table.columns[place].cuts]
+    shown = [index for index in widths if widths[index] or not index]
+    long = [index for index in shown if table.columns[index].cuts]
     while long and _used_by(shown, widths) > max_width:
-        widest = max(long, key=lambda place: widths[place])
+        widest = max(long, key=lambda index: widths[index])
         if widths[widest] <= _LEAST_CUT:
             break
         widths[widest] -= 1
     return widths
 
 
-def _used_by(places: Sequence[int], widths: Mapping[int, int]) -> int:
-    return sum(widths[place] for place in places) + _GAP * (len(places) - 1)
+def _used_by(indices: Sequence[int], widths: Mapping[int, int]) -> int:
+    return sum(widths[index] for index in indices) + _GAP * (len(indices) - 1)
 
 
 def _kept(table: Table, widths: dict[int, int], max_width: int) -> list[int]:
     barred = any(row.bar is not None for row in table.rows)
     wanted = _GAP + (_LEAST_BAR if table.ranked else _WANTED_BAR) if barred else 0
-    places = [place for place in widths if widths[place] or not place]
+    indices = [index for index in widths if widths[index] or not index]
     while True:
-        fixed = [place for place in places if not table.columns[place].wraps]
+        fixed = [index for index in indices if not table.columns[index].wraps]
         if len(fixed) < 3 and table.ranked:
-            return places
+            return indices
         last = fixed[::-1] if table.ranked else fixed
-        least = min(last, key=lambda place: table.columns[place].keep)
+        least = min(last, key=lambda index: table.columns[index].keep)
         keep = table.columns[least].keep
         bars = wanted if table.ranked or keep <= _YIELDS_TO_BARS else 0
         if (keep == _STAYS and not table.ranked) or _used_by(fixed, widths) + bars <= max_width:
-            return places
-        places.remove(least)
+            return indices
+        indices.remove(least)
 
 
 def _bands(
-    places: Sequence[int], widths: dict[int, int], max_width: int, lead: int
+    indices: Sequence[int], widths: dict[int, int], max_width: int, lead: int
 ) -> list[list[int]]:
     """Split columns that are too wide together into bands, which are drawn below each other.
 
@@ -132,20 +129,20 @@ def _bands(
     leave no space for another, only the first is repeated, cut if necessary. widths: by index, in
         characters, changed in place. lead: how many columns lead.
     """
-    others = places[lead:]
-    for place in others:  # wider than any line, so it is cut
-        widths[place] = min(widths[place], max(max_width - _LEAST_LABEL - _GAP, _LEAST_LABEL))
-    most = max((widths[place] for place in others), default=-_GAP)
-    if lead > 1 and sum(widths[place] + _GAP for place in places[:lead]) + most > max_width:
-        return _bands(places, widths, max_width, 1)
-    first = list(places[:lead])
-    taken = sum(widths[place] + _GAP for place in first[1:])
+    others = indices[lead:]
+    for index in others:  # wider than any line, so it is cut
+        widths[index] = min(widths[index], max(max_width - _LEAST_LABEL - _GAP, _LEAST_LABEL))
+    most = max((widths[index] for index in others), default=-_GAP)
+    if lead > 1 and sum(widths[index] + _GAP for index in indices[:lead]) + most > max_width:
+        return _bands(indices, widths, max_width, 1)
+    first = list(indices[:lead])
+    taken = sum(widths[index] + _GAP for index in first[1:])
     widths[first[0]] = min(widths[first[0]], max(max_width - taken - most - _GAP, _LEAST_LABEL))
     bands = [list(first)]
-    for place in others:
-        if len(bands[-1]) > lead and _used_by([*bands[-1], place], widths) > max_width:
+    for index in others:
+        if len(bands[-1]) > lead and _used_by([*bands[-1], index], widths) > max_width:
             bands.append(list(first))
-        bands[-1].append(place)
+        bands[-1].append(index)
     return bands
 
 
@@ -164,7 +161,7 @@ class _Layout(NamedTuple):
         """Return the lines of a row. below: whether the sentences under it are among them."""
         lines, theme = list[Line](), self.theme
         if row.ruled:
-            ruled = _used_by([place for place in band if place != _BAR], self.widths)
+            ruled = _used_by([index for index in band if index != _BAR], self.widths)
             lines.append([Segment(("-" if theme.ascii else "─") * ruled, DIM)])
         if len(row.cells) == 1:
             pieces = at_blanks(row.cells[0], self.max_width, "", theme.ellipsis)
@@ -181,9 +178,9 @@ class _Layout(NamedTuple):
         """Return the cells of a row as one line, with blanks between them."""
         line: Line = []
         pending = 0
-        for place in band:
-            wide, right = self.widths[place], place != _BAR and self.table.columns[place].right
-            cell = self._cell(row, place, wide)
+        for index in band:
+            wide, right = self.widths[index], index != _BAR and self.table.columns[index].right
+            cell = self._cell(row, index, wide)
             if not cell.text.strip():
                 pending += wide + _GAP
                 continue
@@ -193,18 +190,18 @@ class _Layout(NamedTuple):
             pending = _GAP + (0 if right else blanks)
         return line
 
-    def _cell(self, row: Row, place: int, max_width: int) -> Segment:
+    def _cell(self, row: Row, index: int, max_width: int) -> Segment:
         """Return the cell of a row in a column: its text, or the bar or the bar's caption."""
         theme, tones = self.theme, row.tones or {}
-        if place == _BAR:
+        if index == _BAR:
             if not (caption := tones.get(_BAR)):
                 return self._bar(row, max_width)
             text = theme.spell(self.table.bars)
             return Segment(text if width(text) <= max_width else "", theme.tone(caption))
-        text, column = row.cells[place], self.table.columns[place]
+        text, column = row.cells[index], self.table.columns[index]
         text = cut(text, max_width, theme.ellipsis)
         tone = column.tone if row.tone == "plain" else row.tone
-        return Segment(text, theme.tone(tones.get(place, tone)))
+        return Segment(text, theme.tone(tones.get(index, tone)))
 
     def _bar(self, row: Row, cells: int) -> Segment:
         """Return a bar as long as a row's value, exact to half a character; ``cells`` if full."""
@@ -223,7 +220,7 @@ class _Layout(NamedTuple):
         if start - _GAP <= max_width:
             lines = [self.line(row, others)]
         else:  # one after the other, or each on a line of its own
-            cells = [self._cell(row, place, max_width) for place in others]
+            cells = [self._cell(row, index, max_width) for index in others]
             cells = [cell for cell in cells if cell.text.strip()]
             lines = [[Segment(cell.text + " " * _GAP, cell.style) for cell in cells]]
             if Segment.get_line_length(lines[0]) - _GAP > max_width:

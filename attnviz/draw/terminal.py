@@ -13,22 +13,26 @@ from attnviz.draw import document as doc
 from attnviz.draw.blocks import (
     BOLD,
     DIM,
+    GAP,
+    LEAST_COLUMNS,
+    SIDES,
     Block,
     Line,
+    Panel,
     beside,
     flow,
+    framed_column,
+    shared_widths,
     stack,
     text_line,
     trimmed,
     widest,
 )
-from attnviz.draw.frames import GAP, LEAST_COLUMNS, SIDES, Panel, framed_column, shared_widths
 from attnviz.draw.grid import full_width, grid_block
 from attnviz.draw.labels import at_blanks, cut, fit, short_name, visible, width
 from attnviz.draw.plot import histogram_blocks, plot_block
 from attnviz.draw.prose import (
     paragraph,
-    quoted_line,
     said_about,
     spelled_parts,
     words_block,
@@ -39,16 +43,10 @@ from attnviz.draw.theme import Theme
 
 _LEAST_QUOTE = 8
 _EVERYTHING = "--full: everything"
-_LEAST_BARRED = 8
-"""The columns of the shortest bar, and of the blanks before it."""
-
-_LEAST_TEXT = 2
-"""The fewest lines of a coloured text."""
-
+_LEAST_BARRED = 8  # the columns of the shortest bar, and of the blanks before it
+_LEAST_TEXT = 2  # the fewest lines of a coloured text
 _PAGE = 100  # the columns of what stands for a page
-_FRAME = 60
-"""About how many columns of a screen have a frame of their own."""
-
+_FRAME = 60  # about how many columns of a screen have a frame of their own
 _LEAST_WORDS, _HISTOGRAM = 44, 32
 """The columns that sentences, coloured texts, curves and a histogram need beside other parts."""
 
@@ -60,10 +58,7 @@ pieces, and the most of them."""
 def terminal_block(
     document: doc.Document, theme: Theme, max_width: int, *, everything: bool = False
 ) -> Block:
-    """Return the whole document as lines of a terminal.
-
-    everything: also draw groups that are otherwise for pages only, such as a row for each head.
-    """
+    """Return the whole document as lines; ``everything``: with the groups that pages alone show."""
     groups = [group._replace(full=group.full and not everything) for group in document.whole]
     shown = _stacked(groups, theme, max_width)
     hints = _group(doc.Group(document.hints), theme, max_width)
@@ -178,6 +173,15 @@ def _changed(
     return group._replace(parts=parts)
 
 
+def _if_changed(
+    group: doc.Group, change: Callable[[doc.Part, int], doc.Part], max_width: int = 0
+) -> doc.Group | None:
+    """Return what ``_changed`` returns, or None if all parts stay the same."""
+    changed = _changed(group, change, max_width)
+    pairs = zip(doc.leaves(group), doc.leaves(changed), strict=True)
+    return None if all(old is new for old, new in pairs) else changed
+
+
 def _least(part: doc.Part, _: int) -> doc.Part:
     """Return the part with as few rows and lines as a first screen may leave of it."""
     if isinstance(part, doc.Table) and part.least:
@@ -237,91 +241,79 @@ def _fitted(
     """
     kept, whole = list(groups), list(groups)
 
-    def first(fits: Callable[[doc.Group], object]) -> int | None:
-        order = sorted(range(len(kept)), key=lambda place: (-kept[place].yields, -place))
-        return next((place for place in order if fits(kept[place])), None)
+    def less(change: Callable[[doc.Group], doc.Group | None]) -> bool:
+        """Change the first group that can be; return False if ``change`` returns None for all."""
+        for index in order:
+            if (changed := change(kept[index])) is not None:
+                kept[index] = changed
+                return True
+        return False
 
     while True:
         drawn = _stacked(kept, theme, max_width)
         over = len(drawn.lines) - lines
         if over <= 0:
             return drawn
-        if shorten_texts and (place := first(_has_long_text)) is not None:
-            kept[place] = _with_short_texts(kept[place], theme, max_width, over)
-        elif (place := first(lambda group: _spare(group, doc.Table))) is not None:
-            kept[place] = _shortened(kept[place], doc.Table, over)
-        elif (place := first(partial(_with_less, theme=theme, room=max_width))) is not None:
-            kept[place] = _with_less(kept[place], theme, max_width, over) or kept[place]
-        elif (place := first(lambda group: group.yields)) is not None:
-            del kept[place], whole[place]
-            kept = [
-                old if _has_pictures(old) else now for now, old in zip(kept, whole, strict=True)
-            ]
-        elif theme.half_blocks and (place := first(_has_dense_grid)) is not None:
-            kept[place] = _changed(kept[place], _halved)
-        elif (place := first(lambda group: _spare(group, doc.HeadGrid))) is not None:
-            kept[place] = _shortened(kept[place], doc.HeadGrid, over)
-        elif (place := first(lambda group: _spare(group, doc.Maps))) is not None:
-            kept[place] = _shortened(kept[place], doc.Maps, over)
-        else:
+        order = sorted(range(len(kept)), key=lambda index: (-kept[index].yields, -index))
+        fewer = [partial(_shortened, kind=kind, over=over) for kind in _SHORTENED]
+        smaller = partial(_smaller, theme=theme, max_width=max_width, over=over)
+        if shorten_texts and less(partial(smaller, kind=doc.Maps)):
+            continue
+        if less(fewer[0]) or less(partial(smaller, kind=doc.Pictures)):
+            continue
+        if order and kept[order[0]].yields:
+            del kept[order[0]], whole[order[0]]
+            for index, group in enumerate(whole):
+                if any(isinstance(part, doc.Pictures) for part in doc.leaves(group)):
+                    kept[index] = group
+        elif not ((theme.half_blocks and less(_halved)) or less(fewer[1]) or less(fewer[2])):
             break
     drawn = _stacked(kept, theme, max_width, gap=0)
     return Block(drawn.lines[: max(lines, 0)], drawn.width)
 
 
-def _has_long_text(group: doc.Group) -> bool:
-    return any(_is_text(part) and not part.lines for part in doc.leaves(group))
+def _smaller(
+    group: doc.Group, theme: Theme, max_width: int, over: int, kind: type[doc.Maps | doc.Pictures]
+) -> doc.Group | None:
+    """Return the group with its texts or pictures ``over`` lines shorter; None if none can be."""
 
+    def smaller(part: doc.Part, room: int) -> doc.Part:
+        if isinstance(part, doc.Pictures) and kind is doc.Pictures:
+            from attnviz.draw.picture import shortened
 
-def _with_short_texts(group: doc.Group, theme: Theme, max_width: int, over: int) -> doc.Group:
-    def shortened(part: doc.Part, room: int) -> doc.Part:
-        if not _is_text(part) or part.lines:
+            return shortened(part, theme, room, over)
+        if not _is_text(part) or part.lines or kind is not doc.Maps:
             return part
         tall = len(part_block(part, theme, room).lines)
         return part._replace(lines=max(tall - over - 1, _LEAST_TEXT))
 
-    return _changed(group, shortened, max_width)
-
-
-def _has_pictures(group: doc.Group) -> bool:
-    return any(isinstance(part, doc.Pictures) for part in doc.leaves(group))
-
-
-def _with_less(group: doc.Group, theme: Theme, room: int, over: int = 1) -> doc.Group | None:
-    """Return the group with its pictures about ``over`` lines shorter; None if none can be."""
-    if not _has_pictures(group):
-        return None
-    from attnviz.draw.picture import shortened
-
-    def less(part: doc.Part, inner: int) -> doc.Part:
-        return shortened(part, theme, inner, over) if isinstance(part, doc.Pictures) else part
-
-    changed = _changed(group, less, room)
-    pairs = zip(doc.leaves(group), doc.leaves(changed), strict=True)
-    return None if all(old is new for old, new in pairs) else changed
+    return _if_changed(group, smaller, max_width)
 
 
 _Kind = type[doc.Table] | type[doc.HeadGrid] | type[doc.Maps]
+_SHORTENED: tuple[_Kind, ...] = (doc.Table, doc.HeadGrid, doc.Maps)
 
 
-def _shortened(group: doc.Group, kind: _Kind, over: int) -> doc.Group:
+def _shortened(group: doc.Group, kind: _Kind, over: int) -> doc.Group | None:
     """Return the group with up to ``over`` fewer rows, or one map less, in a part of this kind.
 
-    Of several parts, the one that can lose most is shortened.
+    Of several parts, the one that can lose most is shortened; None if none can lose any.
     """
+    if not _spare(group, kind):
+        return None
     parts = list(group.parts)
-    place = max(range(len(parts)), key=lambda place: _spare(parts[place], kind))
-    part = parts[place]
+    index = max(range(len(parts)), key=lambda index: _spare(parts[index], kind))
+    part = parts[index]
     if isinstance(part, doc.Group):
-        parts[place] = _shortened(part, kind, over)
+        parts[index] = _shortened(part, kind, over) or part
+    elif isinstance(part, doc.Maps):
+        parts[index] = part._replace(maps=part.maps[:-1], hidden=part.hidden + 1)
     elif isinstance(part, doc.Table):
         lost = min(over + (not part.left_out), _spare(part, kind))
-        parts[place] = part._replace(rows=part.rows[:-lost], hidden=part.hidden + lost)
+        parts[index] = part._replace(rows=part.rows[:-lost], hidden=part.hidden + lost)
     elif isinstance(part, doc.HeadGrid):
         lost = min(over + (not part.hidden), _spare(part, kind))
-        parts[place] = part._replace(rows=part.rows[:-lost], hidden=part.hidden + lost)
-    elif isinstance(part, doc.Maps):
-        parts[place] = part._replace(maps=part.maps[:-1], hidden=part.hidden + 1)
+        parts[index] = part._replace(rows=part.rows[:-lost], hidden=part.hidden + lost)
     return group._replace(parts=parts)
 
 
@@ -338,18 +330,20 @@ def _spare(part: doc.Part | doc.Group, kind: _Kind) -> int:
     return len(part.rows) - 1 if isinstance(part, doc.HeadGrid) else 0
 
 
-def _has_dense_grid(group: doc.Group) -> bool:
-    """Return whether the group has a grid that ``_halved`` makes less tall."""
-    return any(_halved(part, 0) is not part for part in doc.leaves(group))
+def _halved(group: doc.Group) -> doc.Group | None:
+    """Return the group with its grids of colours drawn two rows a line; None if there are none.
 
+    At most one column of a grid may lose its name by that.
+    """
 
-def _halved(part: doc.Part, _: int) -> doc.Part:
-    """Return a grid with two rows in a line, if at most one column would lose its name by it."""
-    if not isinstance(part, doc.HeadGrid) or part.halved or len(part.rows) < 2:
-        return part
-    lettered = any(cell.letter for cell in part.cells.values())
-    named = sum(not name.removeprefix("H").isdigit() for name in part.columns)
-    return part if lettered or named > 1 else part._replace(halved=True)
+    def halved(part: doc.Part, _: int) -> doc.Part:
+        if not isinstance(part, doc.HeadGrid) or part.halved or len(part.rows) < 2:
+            return part
+        lettered = any(cell.letter for cell in part.cells.values())
+        named = sum(not name.removeprefix("H").isdigit() for name in part.columns)
+        return part if lettered or named > 1 else part._replace(halved=True)
+
+    return _if_changed(group, halved)
 
 
 # Groups and parts ----------------------------------------------------------------------------
@@ -383,10 +377,7 @@ def _group(group: doc.Group, theme: Theme, max_width: int) -> Block:
 def _yielding(
     parts: Sequence[doc.Part | doc.Group], how: doc.Beside, theme: Theme, max_width: int
 ) -> Block:
-    """Return two parts side by side, or one above the other if the first has too little width.
-
-    A map takes less width than it could if it stands beside the first part then.
-    """
+    """Return two parts side by side, or one above the other if the first has too little width."""
     first, second = parts
     grids = [full_width(part) for part in doc.leaves(first) if isinstance(part, doc.HeadGrid)]
     least = max([how.columns, *grids])
@@ -404,14 +395,11 @@ def _yielding(
 
 def _has_map(part: doc.Part | doc.Group) -> bool:
     """Return whether a part is maps that have tokens on both axes, or pictures, or has some."""
-    shown = [leaf for leaf in doc.leaves(part) if isinstance(leaf, doc.Maps | doc.Pictures)]
     return any(
-        not leaf.small if isinstance(leaf, doc.Pictures) else _is_full(leaf) for leaf in shown
+        leaf.labelled if isinstance(leaf, doc.Maps) else not leaf.small
+        for leaf in doc.leaves(part)
+        if isinstance(leaf, doc.Maps | doc.Pictures)
     )
-
-
-def _is_full(part: doc.Part) -> TypeGuard[doc.Maps]:
-    return isinstance(part, doc.Maps) and part.small is None and not part.texts
 
 
 # Frames --------------------------------------------------------------------------------------
@@ -429,11 +417,14 @@ def _framed_rows(groups: Sequence[doc.Group], theme: Theme, max_width: int) -> B
             continue
         if group.beside is not None:
             rows += _beside_rows(group.parts, group.beside, theme, max_width)
-        elif open_row and not _says(group) and _fits([*rows[-1], group], theme, max_width):
+            open_row = False
+            continue
+        words = _says(group)
+        if open_row and not words and _fits([*rows[-1], group], theme, max_width):
             rows[-1].append(group)
         else:
             rows.append([group])
-        open_row = group.beside is None and not _says(group)
+        open_row = not words
     return _joined((_across(row, theme, max_width) for row in rows), gap=0)
 
 
@@ -485,25 +476,25 @@ def _need(part: doc.Part | doc.Group, theme: Theme) -> int:
 
 def _across(row: _Row, theme: Theme, max_width: int) -> Block:
     """Return the parts of a row in frames of one height that fill the width."""
+
+    def columns(widths: Sequence[int]) -> list[list[Panel]]:
+        wide = zip(row, widths, strict=True)
+        return [_panels(part, theme, width, framed=several) for part, width in wide]
+
+    several = len(row) > 1
     widths = [(max_width + GAP) // len(row) - GAP] * len(row)
     if _fits(row, theme, max_width):
         widths = shared_widths([_need(part, theme) for part in row], max_width)
-    columns = [
-        _panels(part, theme, wide, framed=len(row) > 1)
-        for part, wide in zip(row, widths, strict=True)
-    ]
-    kept = [part for part, panels in zip(row, columns, strict=True) if panels]
-    needs = [max(panel.wide for panel in panels) for panels in columns if panels]
-    if not kept:
+    drawn = columns(widths)
+    row = [part for part, panels in zip(row, drawn, strict=True) if panels]
+    if not row:
         return Block((), max_width)
+    needs = [max(panel.wide for panel in panels) for panels in drawn if panels]
     widths = shared_widths(needs, max_width)  # by what is drawn now
-    columns = [
-        _panels(part, theme, wide, framed=len(row) > 1)
-        for part, wide in zip(kept, widths, strict=True)
-    ]
-    tall = max(sum(panel.tall for panel in panels) for panels in columns)
-    shown = zip(columns, widths, strict=True)
-    return beside([framed_column(panels, wide, tall, theme) for panels, wide in shown], GAP)
+    drawn = columns(widths)
+    tall = max(sum(panel.tall for panel in panels) for panels in drawn)
+    shown = zip(drawn, widths, strict=True)
+    return beside([framed_column(panels, wide, tall, theme.ascii) for panels, wide in shown], GAP)
 
 
 def _panels(part: doc.Part | doc.Group, theme: Theme, wide: int, *, framed: bool) -> list[Panel]:
@@ -546,9 +537,10 @@ def _edge(part: doc.Part, theme: Theme, max_width: int) -> tuple[Line, doc.Part]
     while width(theme.dot.join(theme.spell(text) for text, _ in words[:kept])) > max_width - 2:
         kept -= 1
     line: Line = []
-    for place, (text, tone) in enumerate(words[:kept]):
-        style = theme.heading if place == 0 else theme.tone(tone or "faint")
-        line += [*[Segment(theme.dot, DIM)] * bool(place), Segment(theme.spell(text), style)]
+    for text, tone in words[:kept]:
+        heading = theme.accent() if theme.colour else BOLD
+        style = theme.tone(tone or "faint") if line else heading
+        line += [*[Segment(theme.dot, DIM)] * bool(line), Segment(theme.spell(text), style)]
     left = [(text, tone or "faint") for text, tone in words[kept:]]
     if part.title or only is None or not isinstance(part, doc.Maps):
         return line, part._replace(title=left)
@@ -557,7 +549,7 @@ def _edge(part: doc.Part, theme: Theme, max_width: int) -> tuple[Line, doc.Part]
 
 def _filled(part: doc.Part, theme: Theme, max_width: int) -> Block:
     """Return a part as wide as it is clearer: maps with their weights, narrow tables in columns."""
-    if isinstance(part, doc.Maps) and part.small is None and not part.texts:
+    if isinstance(part, doc.Maps) and part.labelled:
         drawn = [part_block(part._replace(values=on), theme, max_width) for on in (True, False)]
         return drawn[0] if part.values else min(drawn, key=lambda block: len(block.lines))
     if not isinstance(part, doc.Table) or part.title or not all(map(_is_plain, part.rows)):
@@ -588,11 +580,12 @@ def part_block(part: doc.Part | doc.Group, theme: Theme, max_width: int) -> Bloc
         case doc.Facts():
             return _facts(part, theme, max_width)
         case doc.Quote(name, content, lead):
-            return Block((quoted_line(name, content, max_width, theme, lead),), max_width)
-        case doc.Note(text, longest):
-            return paragraph(theme.spell(text), min(longest or max_width, max_width), theme, DIM)
-        case doc.Say(text, longest):
-            return paragraph(theme.spell(text), min(longest or max_width, max_width), theme)
+            quoted = visible(" ".join(content.split()), theme.encoding)
+            quoted = cut(quoted, max_width - lead, theme.ellipsis)
+            return Block((text_line((name.ljust(lead), DIM), quoted),), max_width)
+        case doc.Note(text, longest) | doc.Say(text, longest):
+            style = DIM if isinstance(part, doc.Note) else None
+            return paragraph(theme.spell(text), min(longest or max_width, max_width), theme, style)
         case doc.Table():
             return table_block(part, theme, max_width)
         case doc.HeadGrid():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import groupby
 from typing import Any, Literal
 
@@ -15,7 +16,7 @@ from rich.style import Style
 from attnviz.draw import palette as palettes
 from attnviz.draw.blocks import BOLD, DIM
 from attnviz.draw.labels import spelled, visible
-from attnviz.draw.palette import DEFAULT, DIVERGING, STEPS, Tint, colour_table, contrasting
+from attnviz.draw.palette import DEFAULT, DIVERGING, RGB, STEPS, Tint, colour_table, contrasting
 
 Tone = Literal["plain", "strong", "faint", "good", "bad", "skipped"]
 """The emphasis of a text; the last three are verdicts."""
@@ -30,6 +31,7 @@ _LEVELS = (0.125, 0.4, 0.7)
 """The roots from which a value is weak, middling or strong without colour."""
 _HELPS, _HARMS = "░▒█", "-=≡"
 _ASCII_HELPS, _ASCII_HARMS = ":*#", "-=%"  # no digits and no plus, since a number may follow
+_LIT = 0.25  # how far the cells beside a cursor are on the way to white
 _SMOOTH = {"256", "truecolor"}
 VERDICTS = {"good": "#1fa37a", "bad": "#e8562a", "skipped": "#8a94a3"}
 """Green and vermilion that stay apart for common colour blindness (Okabe & Ito 2008)."""
@@ -45,11 +47,7 @@ _TONES: dict[Tone, Style | None] = {
 
 
 def strength(value: float, limit: float) -> int:
-    """Return how strongly a value is drawn without colour, from 0 (almost none) to 3.
-
-    The strength follows from the square root of value / limit. limit: the value with the full
-    strength.
-    """
+    """Return how strongly a value is drawn without colour, by its root: 0 (almost none) to 3."""
     root = min(abs(value) / (limit or 1.0), 1.0) ** 0.5
     return sum(root >= level for level in _LEVELS)
 
@@ -65,6 +63,20 @@ def sign_glyph(value: float, limit: float, ascii_only: bool) -> str:
     if ascii_only:
         return (_ASCII_HELPS if value > 0 else _ASCII_HARMS)[level - 1]
     return (_HELPS if value > 0 else _HARMS)[level - 1]
+
+
+@lru_cache(maxsize=2**16)
+def _style(palette: str, fore: int, back: int) -> Style:
+    """Return the style of two colour levels, text and ground; −1 is the terminal's own."""
+    table = colour_table(palette)
+    inks = (Color.from_rgb(*table[step]) if step >= 0 else None for step in (fore, back))
+    return Style.from_color(*inks)
+
+
+def _written_on(shade: RGB, bold: bool | None = None) -> Style:
+    """Return the style of a text in black or white on a coloured ground."""
+    ink = Color.from_rgb(*contrasting(shade))
+    return Style(color=ink, bgcolor=Color.from_rgb(*shade), bold=bold)
 
 
 @dataclass(frozen=True)
@@ -91,16 +103,10 @@ class Theme:
     pictures: list[tuple[Callable[[int, int], Any], int, int]] | None = field(
         default=None, compare=False
     )
-    _styles: dict[tuple[int, int], Style] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
 
     @classmethod
     def of(cls, console: Console, palette: str, ascii_only: bool) -> Theme:
-        """Return the best theme that a console supports.
-
-        palette: the name of the colours. ascii_only: True if only ASCII may be drawn.
-        """
+        """Return the best theme that a console supports in a palette, or in ASCII if asked for."""
         encoding = console.encoding
         carries_blocks = not ascii_only
         try:
@@ -161,21 +167,13 @@ class Theme:
         return Style(color=Color.from_rgb(*colour_table(tint.palette or self.palette)[tint.step]))
 
     def ground(self, tint: Tint) -> Style | None:
-        """Return the style of a coloured background with black or white text.
-
-        None without colour.
-        """
+        """Return the style of black or white text on a coloured ground; None without colour."""
         if not self.colour:
             return None
-        shade = colour_table(tint.palette or self.palette)[tint.step]
-        ink = Color.from_rgb(*contrasting(shade))
-        return Style(color=ink, bgcolor=Color.from_rgb(*shade))
+        return _written_on(colour_table(tint.palette or self.palette)[tint.step])
 
     def accent(self, ground: bool = False) -> Style:
-        """Return the style of a cursor: a colour that the palette lacks; reversed without colour.
-
-        ground: whether it colours the background of a cell and not its text.
-        """
+        """Return the style of a cursor's text, or ground; reversed where there is no colour."""
         if not self.colour:
             return Style(reverse=True, bold=True)
         shade = Color.from_rgb(*palettes.accent_colour(self.palette))
@@ -183,38 +181,18 @@ class Theme:
             return Style(color=shade, bold=True)
         return Style(color=Color.from_rgb(0, 0, 0), bgcolor=shade, bold=True)
 
-    @property
-    def heading(self) -> Style:
-        """Return the style of a title in the edge of a frame."""
-        return self.accent() if self.colour else BOLD
-
     def lit(self, step: int) -> Style:
-        """Return the style of a cell in the cursor's row or column: a lighter shade of its colour.
-
-        step: the colour level of the cell.
-        """
-        shade = palettes.lighter(colour_table(self.palette)[step])
-        ink = Color.from_rgb(*contrasting(shade))
-        return Style(color=ink, bgcolor=Color.from_rgb(*shade), bold=True)
+        """Return the style of a cell in the cursor's row or column: lighter than its level."""
+        shade = colour_table(self.palette)[step]
+        red, green, blue = (round(part + (255 - part) * _LIT) for part in shade)
+        return _written_on((red, green, blue), bold=True)
 
     def glyph(self, step: int) -> str:
-        """Return the glyph that shows a colour level where there is no colour.
-
-        With the diverging palette the glyph shows sign and size, else the weight.
-        """
+        """Return the glyph of a colour level without colour, with its sign if levels have one."""
         if self.palette == DIVERGING:
             root = 2 * step / (STEPS - 1) - 1
             return sign_glyph(root * abs(root), 1.0, self.ascii)
         return self.ramp[palettes.raised(step, self.palette) * len(self.ramp) // STEPS]
-
-    def _style(self, fore: int, back: int) -> Style:
-        """Return the style of two colour levels, text and ground; −1 is the terminal's own."""
-        known = self._styles.get((fore, back))
-        if known is None:
-            table = colour_table(self.palette)
-            inks = (Color.from_rgb(*table[step]) if step >= 0 else None for step in (fore, back))
-            known = self._styles[fore, back] = Style.from_color(*inks)
-        return known
 
     def cells(self, step: int, cells: int, text: str = "") -> Segment:
         """Return one cell of a map: a weight's colour or glyph, with ``text`` written in it.
@@ -226,15 +204,12 @@ class Theme:
         if not self.colour:
             return Segment(text.center(cells) if text else self.glyph(step) * cells)
         if not text:
-            return Segment(" " * cells, self._style(-1, step))
+            return Segment(" " * cells, _style(self.palette, -1, step))
         ink = Color.from_rgb(*contrasting(colour_table(self.palette)[step]))
-        return Segment(text.center(cells), self._style(-1, step) + Style(color=ink))
+        return Segment(text.center(cells), _style(self.palette, -1, step) + Style(color=ink))
 
     def halves(self, upper: Style | None, lower: Style | None, cells: int) -> Segment:
-        """Draw two colours above each other in one line, with half blocks.
-
-        upper, lower: the style of each half; None leaves it blank. cells: the width in characters.
-        """
+        """Draw two colours above each other in one line, with half blocks; None is blank."""
         if upper is None:
             return Segment("▄" * cells, lower) if lower else Segment(" " * cells)
         return Segment("▀" * cells, upper + Style(bgcolor=lower.color) if lower else upper)
@@ -253,11 +228,11 @@ class Theme:
             if above < 0 and below < 0:
                 glyph, style = " ", None
             elif above == below and short:
-                glyph, style = " ", self._style(-1, above)
+                glyph, style = " ", _style(self.palette, -1, above)
             elif above >= 0:
-                glyph, style = "▀", self._style(above, below)
+                glyph, style = "▀", _style(self.palette, above, below)
             else:
-                glyph, style = "▄", self._style(below, -1)
+                glyph, style = "▄", _style(self.palette, below, -1)
             text = glyph * sum(1 for _ in alike)
             if line and line[-1].style == style and line[-1].text[0] == glyph:
                 text = line.pop().text + text

@@ -1,4 +1,4 @@
-"""Values in the files for programs: the shortest decimals, and facts about the model.
+"""Values for programs: the shortest decimals, facts about the model, and the short answer.
 
 Weights are the shortest decimals that read back as the same float32: at most nine digits. Trying 9,
 8, 7 and 6 digits on whole arrays is several times as fast as converting number by number.
@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 
 import numpy as np
@@ -19,6 +21,8 @@ from attnviz.records import HeadLabel, Input, ModelInfo, Tokens
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
+
+    from attnviz.draw.document import Document
 
 
 def write_object(
@@ -63,11 +67,7 @@ def npz_file(**arrays: Any) -> Callable[[BinaryIO], None]:
 def table_of(
     names: Sequence[str], entries: Iterable[Mapping[str, Any]]
 ) -> Iterator[tuple[object, ...]]:
-    """Yield a table from JSON objects: the header, then one row for each object.
-
-    names: the keys of the values, which are the header. entries: the objects; a number that is not
-        finite is a missing one.
-    """
+    """Yield a table from JSON objects: these names as the header, then one row for each object."""
     yield tuple(names)
     for entry in entries:
         yield tuple(json_values(entry.get(name)) for name in names)
@@ -86,9 +86,7 @@ def input_facts(given: Input) -> dict[str, Any]:
     return facts
 
 
-_MOST = 2**17
-"""The most heads of a model that is read; the largest known one has 16,128."""
-
+_MOST = 2**17  # the most heads of a model that is read; the largest known one has 16,128
 _SIZE = Annotated[int, range(_MOST + 1)]
 _PLAIN: Mapping[str, Any] = {
     "name": str,
@@ -108,10 +106,7 @@ _OF_LAYERS = ("layer_types", "layer_names")
 
 
 def model_facts(info: ModelInfo) -> dict[str, Any]:
-    """Return the facts about a model, such as its name and sizes, as JSON values.
-
-    A fact that an attention array without a model lacks is None.
-    """
+    """Return facts about the model as JSON values; None for what an array without a model lacks."""
     facts = {name: getattr(info, name) for name in _PLAIN}
     if info.is_array:
         facts |= dict.fromkeys(("kv_heads", "head_dim", "architecture", "device", "backend"))
@@ -174,8 +169,7 @@ def known_label_facts(label: HeadLabel) -> dict[str, Any]:
     return {name: facts[name] for name in ("name", "score", "source", "date")}
 
 
-_EXACT_POWER = 22
-"""10**22 is the largest power of ten that a float64 holds exactly."""
+_EXACT_POWER = 22  # 10**22 is the largest power of ten that a float64 holds exactly
 
 
 def shortest(values: NDArray[np.floating]) -> NDArray[np.float64]:
@@ -187,7 +181,7 @@ def shortest(values: NDArray[np.floating]) -> NDArray[np.float64]:
     exact = values.astype(np.float64)
     if values.dtype != np.float32:
         return exact
-    found = exact.copy()
+    shortened = exact.copy()
     tiny = np.isfinite(exact) & (exact != 0)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         exponent = np.floor(np.log10(np.abs(exact)))
@@ -195,8 +189,94 @@ def shortest(values: NDArray[np.floating]) -> NDArray[np.float64]:
             power = 10.0 ** np.clip(digits - 1 - exponent, 0, _EXACT_POWER)
             rounded = np.rint(exact * power) / power
             same = rounded.astype(np.float32) == values
-            found = np.where(same, rounded, found)
+            shortened = np.where(same, rounded, shortened)
             tiny &= ~same
     # Below 1e-13 the powers of ten are not exact; such weights are few.
-    found[tiny] = [float(str(value)) for value in values[tiny]]
-    return found
+    shortened[tiny] = [float(str(value)) for value in values[tiny]]
+    return shortened
+
+
+# The short answer: the finding, and the first rows of the table that supports it ---------------
+
+MOST_ROWS, MOST_BYTES = 10, 1990
+_BRIEF_COLUMNS, _BRIEF_LINES = 120, 60
+"""The screen whose first table is meant: wide enough for all columns of a table."""
+
+_LONGEST = 600  # the most bytes of a finding, and of the line that says what was measured
+_WHOLE = re.compile(r"[+-]?\d+")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?")
+
+
+def brief(command: str, document: Document) -> dict[str, Any]:
+    """Return the short answer as a JSON object of at most 2,000 bytes.
+
+    It has one table of those that a terminal shows first: the one whose rows are ranked, or else
+    the longest. Cells that are numbers are JSON numbers, rounded as drawn; further rows are
+    counted. command: the name of the question.
+    """
+    from attnviz.draw.document import Table, Ways, leaves  # programs get numbers without these
+
+    screens = [document.groups]
+    if document.first is not None:
+        first = document.first(_BRIEF_COLUMNS, _BRIEF_LINES)
+        screens.insert(0, first.ways[0] if isinstance(first, Ways) else first)
+    for groups in screens:
+        parts = [part for group in groups for part in leaves(group)]
+        if tables := [part for part in parts if isinstance(part, Table)]:
+            break
+    ranked = [table for table in tables if table.ranked]
+    table = max(ranked[:1] or tables, key=lambda table: len(table.rows), default=Table([], []))
+    titles = [column.title for column in table.columns]
+    rows = _brief_rows(titles, [row.cells for row in table.rows])
+    steps = [word for hint in document.hints for word, _ in hint.words]
+    answer: dict[str, Any] = {
+        "schema": "attnviz.brief/1",
+        "command": command,
+        "measured": _cut(" · ".join(word for word, _ in document.heading) or document.title),
+        "finding": _cut(document.finding),
+        "columns": titles,
+        "rows": rows[:MOST_ROWS],
+        "rows_left_out": 0,
+        "next": [step for step in steps if not step.startswith("--explain")],
+    }
+    while len(json.dumps(answer)) > MOST_BYTES and (longest := answer["rows"] or answer["next"]):
+        longest.pop()
+    answer["rows_left_out"] = len(rows) + table.hidden - len(answer["rows"])
+    return answer
+
+
+def _brief_rows(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> list[list[Any]]:
+    """Return the rows of a table, with the headings within it in the first cells below them.
+
+    The rows of several headings take turns, so that the first of each are among the first. The
+    title of the first column is the heading of the rows above all others.
+    """
+    above = titles[0] if titles else ""
+    parts: dict[str, list[Sequence[str]]] = {above: []}
+    for cells in rows:
+        if len(cells) == 1 < len(titles):
+            above = cells[0].strip()
+        else:
+            parts.setdefault(above, []).append(cells)
+    if len(parts) > 1:
+        parts = {
+            name: [(f"{name}: {cells[0].strip()}", *cells[1:]) for cells in rows]
+            for name, rows in parts.items()
+        }
+    turns = zip_longest(*parts.values(), fillvalue=())
+    return [[_value(cell) for cell in cells] for turn in turns for cells in turn if cells]
+
+
+def _cut(text: str) -> str:
+    """Return a text that takes at most ``_LONGEST`` bytes in JSON."""
+    while len(json.dumps(text)) > _LONGEST:
+        text = f"{text[: len(text) * 3 // 4]}…"
+    return text
+
+
+def _value(cell: str) -> str | float | None:
+    """Return a cell as JSON has it: a number, a text, or None if it is empty."""
+    text = cell.strip()
+    if _WHOLE.fullmatch(text):
+        return int(text)
+    return float(text) if _NUMBER.fullmatch(text) else text or None

@@ -21,11 +21,7 @@ from attnviz.ranks import follows
 
 
 def lock(descriptor: int, name: str) -> None:
-    """Lock an open file so that other runs cannot use it until this process closes it.
-
-    descriptor: of the open file. name: the name for the message. Systems without such locks do
-        nothing. Raises UsageError if another run has locked it.
-    """
+    """Lock an open file until this process closes it; UsageError if another run has locked it."""
     try:
         import fcntl
     except ImportError:  # Windows
@@ -38,10 +34,7 @@ def lock(descriptor: int, name: str) -> None:
 
 @contextmanager
 def directory_lock(directory: Path) -> Iterator[None]:
-    """Lock an existing directory during the block, so that other runs cannot use it.
-
-    Raises UsageError if another run uses it.
-    """
+    """Lock a directory during the block, where systems can; UsageError if another run uses it."""
     if os.name == "nt":  # Windows opens no directories
         yield
         return
@@ -76,9 +69,9 @@ def _replaced(path: Path, named: bool) -> Path:
         return final
     if not stat.S_ISREG(mode):
         special = "a link" if stat.S_ISLNK(mode) else "no regular file"
-        what = "a directory" if stat.S_ISDIR(mode) else special
+        kind = "a directory" if stat.S_ISDIR(mode) else special
         advice = "name a file" if named else "remove it"
-        raise UsageError(f"cannot save to {visible(str(path))}: it is {what}; {advice}")
+        raise UsageError(f"cannot save to {visible(str(path))}: it is {kind}; {advice}")
     return final
 
 

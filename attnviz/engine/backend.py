@@ -30,7 +30,7 @@ from attnviz.engine.observer import (
 )
 from attnviz.engine.selection import check_heads
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.models.model import GrowingModel, Model, NumpyModel, Reader, cannot_write
+from attnviz.models.model import Model, NumpyModel, Reader, cannot_write
 from attnviz.models.own import OwnAttention
 from attnviz.records import Floats, Input, Kind, Tokens
 
@@ -251,8 +251,10 @@ class NumpyBackend:
     def open_reader(
         self, tokens: Tokens, begun: Tokens, kind: Kind, removed: Collection[Head]
     ) -> Reader:
+        from attnviz.models.stack_model import StackModel  # and with it tokenizers
+
         model = self._model
-        if not isinstance(model, GrowingModel) or not model.predicts:
+        if not isinstance(model, StackModel) or not model.predicts:
             raise cannot_write(model.info)
         check_heads(model.info.heads_of_layers, removed)
         return model.without(removed).reader()

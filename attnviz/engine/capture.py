@@ -16,7 +16,8 @@ from attnviz.engine.observer import KeepWeights, no_numbers
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
 from attnviz.models.memory import require_room
-from attnviz.models.model import Model, TwoStackModel, TwoTextModel
+from attnviz.models.model import Model, TwoStackModel
+from attnviz.models.own import OwnAttention
 from attnviz.models.stack_model import StackModel
 from attnviz.progress import UNWATCHED, Advance, share_read
 from attnviz.records import AttentionRecord, Input, Kind, LayerWeights, Tokens
@@ -122,7 +123,7 @@ def asked(model: Model, text: str, choice: Choice) -> Asked:
     tokens = encoded(model, text, choice.truncate, choice.encode)
     target = None
     check_regions(kind, tokens)
-    if isinstance(model, TwoTextModel) and kind == "cross":
+    if isinstance(model, OwnAttention) and kind == "cross":
         target = _looking_tokens(model, tokens, choice)
     elif isinstance(model, TwoStackModel) and kind in _DECODER_KINDS:
         target = target_tokens(model, tokens, choice)
@@ -154,17 +155,17 @@ def capture_text(
 def attention_kind(model: Model, choice: Choice, *, across: bool = False) -> Kind:
     """Return the chosen kind of attention, or the model's first.
 
-    across: True also accepts the cross attention of a ``TwoTextModel``.
+    across: True also accepts the cross attention of an ``OwnAttention``.
     Raises UsageError for a kind that the model does not have.
     """
-    if not isinstance(model, TwoTextModel):
+    if not isinstance(model, OwnAttention):
         kind = kind_of(model, choice.kind)
     elif (kind := kind_of(model, choice.kind, "cross")) == "cross" and not across:
         raise UsageError(
             f"the cross attention of {model.info.name!r} is shown by attnviz heads alone"
         )
     if choice.target is not None and kind not in _DECODER_KINDS:
-        if isinstance(model, TwoTextModel):
+        if isinstance(model, OwnAttention):
             raise UsageError("--target is the text that looks at the other: add --kind cross")
         raise UsageError("--target is the decoder's text: add --kind decoder or --kind cross")
     return kind
@@ -230,7 +231,7 @@ def written_targets(
     return tuple(target_tokens(model, text, choice or Choice()) for text in texts)
 
 
-def _looking_tokens(model: TwoTextModel, tokens: Tokens, choice: Choice) -> Tokens:
+def _looking_tokens(model: OwnAttention, tokens: Tokens, choice: Choice) -> Tokens:
     """Return the tokens that are the queries of cross attention; UsageError if they cannot be."""
     if choice.target is None:
         raise UsageError(
@@ -295,7 +296,7 @@ def record_of(
     tokens = given.text
     if kind not in _DECODER_KINDS:
         given = Input(tokens)
-    if isinstance(model, TwoTextModel):
+    if isinstance(model, OwnAttention):
         causal = kind != "cross" and model.causal and len(tokens) > 1
     else:
         causal = kind != "cross" and all(

@@ -17,7 +17,7 @@ from attnviz.engine.backend import backend_of
 from attnviz.engine.head_run import Head
 from attnviz.engine.likely import Likely, Texts, likeliest, log_softmax
 from attnviz.errors import UsageError
-from attnviz.models.model import HasEnds, Model, Reader, TwoStackModel, require_number
+from attnviz.models.model import Model, Reader, TwoStackModel, require_number
 from attnviz.records import Floats, Kind, Tokens
 
 
@@ -109,7 +109,7 @@ def generate(
             f"{context:,}: there is no room to write, shorten it"
         )
     reader = backend_of(model).open_reader(tokens, prompt, kind, removed)
-    ends = model.end_ids if isinstance(model, HasEnds) else frozenset()
+    ends: frozenset[int] = getattr(model, "end_ids", frozenset())
     room = sampling.tokens if context is None else min(sampling.tokens, context - len(prompt))
     return _steps(
         model, reader, ids=prompt.ids, sampling=sampling, room=room, ends=ends, cancelled=cancelled

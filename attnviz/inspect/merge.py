@@ -17,7 +17,7 @@ from attnviz.reading import damaged
 _MODULES: Mapping[str, str] = {
     "ablate": "attnviz.inspect.interventions.ablate.corpus",
     "atlas": "attnviz.inspect.atlas.atlas",
-    "patterns": "attnviz.inspect.patterns.corpus",
+    "patterns": "attnviz.inspect.patterns.patterns",
     "retrieve": "attnviz.inspect.retrieve.corpus",
 }
 """For each command that measures a corpus, the module with the ``FORM`` of its records and with

@@ -14,36 +14,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-LEAST_TEXTS = 5
-"""The fewest texts that get an interval: four numbers say too little about their spread."""
-
+LEAST_TEXTS = 5  # the fewest texts with an interval: four say too little about their spread
 _DRAWS = 2000
 _TAIL = 0.025
-_CHUNK = 100
-"""Bootstrap draws computed at a time, so that ten thousand texts do not fill the memory."""
+_CHUNK = 100  # bootstrap draws at a time, so that ten thousand texts do not fill the memory
+_AT_ONCE = 1 << 14  # numbers of an array that stays in a cache: of few ablations more draws
+_FEW = 1000  # texts up to which draws are kept for the next question about as many
+_FURTHEST = 2  # how many times as far from the mean as Student's t an end of an interval may lie
+_FLIPS = 4096  # the number of random sign flips; up to 13 texts all possible flips are used
 
-_AT_ONCE = 1 << 14
-"""The numbers in an array that stays in a cache: with few ablations more draws are computed."""
-
-_FEW = 1000
-"""The number of texts up to which draws are kept for the next question about as many texts."""
-
-_FURTHEST = 2
-"""How many times as far from the mean as Student's t an end of an interval may lie."""
-
-_FLIPS = 4096
-"""The number of random sign flips; up to 13 texts all possible flips are used."""
-
-CHANCE = 0.02
-"""The chance below which a mean change, or a link between words, is said to beat chance."""
-
-DRAWS = 1000
-"""How many draws of random signs the largest of many sums is compared with."""
-
+CHANCE = 0.02  # the chance below which a mean change or a link of words beats chance
+DRAWS = 1000  # how many draws of random signs the largest of many sums is compared with
 _ROUNDING = 1e-9
 
-_CONSTANT = 1e-6
-"""A draw counts as constant if its spread is less than this share of the texts' spread."""
+_CONSTANT = 1e-6  # a draw of less than this share of the texts' spread counts as constant
 
 
 def includes_zero(interval: tuple[float, float] | None) -> bool:
@@ -64,14 +48,11 @@ def bootstrap_interval(
     draw − mean) / standard error of the draw replace those of Student's t, so that skewed effects
     get a skewed interval. All ablations share the draws, so that they can be compared.
 
-    Each end is limited to once to twice the distance of Student's t from the mean. Without the
-    upper limit five texts of nearly two values have intervals of 37 standard deviations, since
-    draws of one value have almost no error; an end that is infinite is replaced by Student's.
-    Without the lower limit the interval covers too rarely, since too few draws differ from each
-    other. Coverage and mean width in standard deviations at 5, 7, 10 and 20 texts (all in
-    tests/benchmarks/bench_intervals.py): normal .97 3.1, .96 2.1, .96 1.6, .96 1.0; exponential .94
-    3.1, .94 2.2, .95 1.8, .96 1.1; lognormal .89 2.6, .89 2.0, .91 1.6, .93 1.1; there Student's t
-    has .83, .81, .83, .88 and BCa .73 to .88. If a value is not finite, no end of its ablation is.
+    Each end is limited to once to twice the distance of Student's t from the mean, which replaces
+    an infinite one: draws of one value have almost no error, and of five texts too few draws differ
+    from each other. Coverage at 5 to 20 texts (tests/benchmarks/bench_intervals.py): .94 to .96 for
+    normal and exponential effects, .89 to .93 for lognormal ones, where Student's t has .81 to .88.
+    If a value is not finite, no end of its ablation is.
     Raises ValueError for fewer than ``LEAST_TEXTS`` texts.
     """
     texts = len(values)
@@ -149,17 +130,15 @@ def adjusted_p(
 ) -> NDArray[np.floating]:
     """Return two-sided p-values (ablation,) of means over texts, adjusted for all ablations.
 
-    values: (text, ablation). known: see ``bootstrap_interval``.
-    Single step (Westfall & Young 1993, section 2.4) over the draws of ``bootstrap_interval``: the
-    share of draws in which the largest |t| of any ablation is at least the ablation's own. All
-    share the draws, so that their correlation is kept.
+    values: (text, ablation). known: see ``bootstrap_interval``. NaN if values are not finite, 1 if
+    they are all zero.
 
-    The probability of any p ≤ 5 % by chance alone is 5 % or less, for any number of ablations and
-    any skew: with true means of zero, effects of the bundled model's 24 heads gave 0.5 % over 10
-    sentences of stories and 3 % over 10 of unlike kinds, lognormal ones 2 %. Sign flips, which
-    assume symmetric effects, gave 7, 19 and 64 % (the lognormal ones in
-    tests/benchmarks/bench_intervals.py). The price is power: below ten texts little is found. NaN
-    if values are not finite, 1 if they are all zero.
+    Single step (Westfall & Young 1993, section 2.4) over the draws of ``bootstrap_interval``: the
+    share of draws in which the largest |t| of any ablation is at least the ablation's own. The
+    probability of any p ≤ 5 % by chance alone is 5 % or less, for any number of ablations and any
+    skew: with true means of zero it was 0.5 to 3 %, where sign flips, which assume symmetric
+    effects, gave 7 to 64 % (tests/benchmarks/bench_intervals.py). The price is power: below ten
+    texts little is significant.
     """
     finite = np.isfinite(values).all(axis=0)
     mean, error, drawn = _studentised(values[:, finite].astype(np.float64), seed)
@@ -252,26 +231,22 @@ def _signs(texts: int, seed: int) -> Iterator[NDArray[np.floating]]:
 
 def spearman(first: Sequence[float], second: Sequence[float]) -> float | None:
     """Return Spearman's correlation in [−1, 1], ties share ranks; None if a list is constant."""
-    ranks = [_ranks(np.asarray(values, dtype=float)) for values in (first, second)]
-    spread = [values - values.mean() for values in ranks]
+    spread = []
+    for values in (np.asarray(first, dtype=float), np.asarray(second, dtype=float)):
+        _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+        last = np.cumsum(counts)
+        ranks = ((last - counts + last - 1) / 2)[inverse]
+        spread.append(ranks - ranks.mean())
     size = float(np.sqrt((spread[0] ** 2).sum() * (spread[1] ** 2).sum()))
     return float((spread[0] * spread[1]).sum()) / size if size else None
 
 
-def _ranks(values: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Return the ranks in ascending order from 0; equal values get the mean of their ranks."""
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    return ((last - counts + last - 1) / 2)[inverse]
-
-
 # Intervals in closed form ---------------------------------------------------------------------
 
-_Z = 1.959963985
-"""The 97.5% quantile of the normal distribution."""
+_Z = 1.959963985  # the 97.5% quantile of the normal distribution
 
+# 97.5% quantiles of Student's t for 1 to 3 degrees of freedom.
 _FEW_FREEDOMS = (12.706, 4.303, 3.182)
-"""The 97.5% quantiles of Student's t for 1 to 3 degrees of freedom."""
 
 
 def student_t(freedom: int) -> float:

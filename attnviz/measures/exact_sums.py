@@ -56,13 +56,14 @@ def mean(sums: Integers, counts: ArrayLike) -> Floats:
 
 def variance(sums: Integers, squares: Integers, counts: ArrayLike) -> Floats:
     """Return sample variances from exact sums of ``counts`` terms and squares; NaN below two."""
-    one, two = (
-        (each[..., 0].astype(object) << LOW) + each[..., 1] for each in (sums, squares)
-    )  # whole numbers of any size, in units of 2⁻⁵⁶: a difference of floats would cancel
-    number = np.broadcast_to(np.asarray(counts), one.shape)
-    found = np.full(one.shape, np.nan)
+    # Whole numbers of any size, in units of 2⁻⁵⁶: a difference of floats would cancel.
+    whole, square = (
+        (part[..., 0].astype(object) << LOW) + part[..., 1] for part in (sums, squares)
+    )
+    number = np.broadcast_to(np.asarray(counts), whole.shape)
+    variances = np.full(whole.shape, np.nan)
     for at in zip(*np.nonzero(number > 1), strict=True):
-        n, s, q = int(number[at]), one[at], two[at]
+        n, s, q = int(number[at]), whole[at], square[at]
         apart = (q * n << (_HIGH + LOW)) - s * s
-        found[at] = max(apart, 0) / (n * (n - 1) << 2 * (_HIGH + LOW))
-    return found
+        variances[at] = max(apart, 0) / (n * (n - 1) << 2 * (_HIGH + LOW))
+    return variances

@@ -16,27 +16,15 @@ from typing import Any, NamedTuple
 from attnviz.measures.registry import LABELS, label_named
 from attnviz.records import SINKS, HeadLabel, Source
 
-THRESHOLD = 0.2
-"""The least strength, the share of the possible gain over the base rate, that gives a label."""
+THRESHOLD = 0.2  # the least strength, a share of the possible gain, that gives a label
+LOCAL = "local"  # the broadest label: it is given only where no other one is
+_OF_LOCAL = 0.3  # the least strength of ``local``: most heads give nearby tokens more
+_DEVIATIONS = 3.0  # standard errors by which a relation's score must exceed its base rate
+_FALSE_LABELS = 0.01  # the labels that chance is expected to give to all heads of a model
 
-LOCAL = "local"
-"""The broadest label: it is given only where no other one is."""
-
-_OF_LOCAL = 0.3
-"""The least strength of ``local``: most heads give the tokens around more than their share."""
-
-_DEVIATIONS = 3.0
-"""The least number of standard errors by which a relation's score must exceed its base rate."""
-
-_FALSE_LABELS = 0.01
-"""The expected number of labels that chance may give to all heads of a model together."""
-
+# Labels, and more specific ones whose tokens they include.
 _PARTS = {"delimiter": ("first", "separator")}
-"""Labels, and the more specific labels whose tokens they include."""
-
-_PART = 0.5
-"""The share of a label's score from which a more specific label replaces it."""
-
+_PART = 0.5  # the share of a label's score from which a more specific label replaces it
 SINK = "first"
 
 _SEEKER = "induction"
@@ -46,11 +34,7 @@ for ``duplicate``: if the first token is repeated, resting on it looks the same.
 
 
 class KnownLabel(NamedTuple):
-    """The label of a head measured on thousands of tokens, before this run.
-
-    name: name of the label; None if no score reached its threshold.
-    score: the label's score in [0, 1]; NaN without a label.
-    """
+    """The label of a head measured before on thousands of tokens, and its score; None and NaN."""
 
     name: str | None
     score: float
@@ -136,7 +120,7 @@ def testable(name: str, base: float | None, pairs: int, deviations: float) -> bo
 
 
 def best_label(
-    found: Mapping[str, float],
+    gains: Mapping[str, float],
     scores: Mapping[str, float | None],
     base_rate: Mapping[str, float | None],
     measured: Mapping[str, int],
@@ -145,13 +129,13 @@ def best_label(
 ) -> str | None:
     """Return the name of the largest strength that reaches the threshold, or None.
 
-    found: the strengths by name. scores, base_rate: of the head, and of uniform attention.
+    gains: the strengths by name. scores, base_rate: of the head, and of uniform attention.
     measured: number of word pairs of each relation. A relation must also lie ``deviations``
         standard errors above its base rate. A label gives way to a more specific one that has half
         its score, ``first`` gives way to ``induction``, and ``local`` to every other label.
     """
     reached = {}
-    for name, value in found.items():
+    for name, value in gains.items():
         score, base, pairs = scores.get(name), base_rate.get(name), measured.get(name, 0)
         least = max(threshold, least_strength(name))
         if value >= least and _is_clear(name, score, base, pairs, deviations):
@@ -186,5 +170,5 @@ def _is_clear(
 
 def label_look(label: HeadLabel) -> tuple[str, str]:
     """Return a label's words and its colour, RRGGBB; empty for a description or a sink."""
-    found = label.is_finding and label.name not in SINKS
-    return label.said, label_named(label.name).colour if found else ""
+    coloured = label.is_finding and label.name not in SINKS
+    return label.said, label_named(label.name).colour if coloured else ""

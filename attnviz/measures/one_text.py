@@ -35,10 +35,11 @@ from attnviz.measures.registry import NEAR, OF_ONE_TEXT, UNLABELLED, label_named
 from attnviz.measures.rows import (
     BaseRates,
     Conditions,
+    RowBlock,
     TextFacts,
     Weights,
     base_rates,
-    whole_scores,
+    scores_of,
 )
 from attnviz.measures.sinks import even_weights, resting_weight, sink_of, sink_weights
 from attnviz.records import (
@@ -53,21 +54,13 @@ from attnviz.records import (
     Source,
 )
 
-FEWEST_TOKENS = 8
-"""The fewest tokens of a text that can give a head a label."""
-
-FEWEST_EVENTS = 8
-"""The fewest different events that can give a head a label."""
-
-_MOST_EVENTS = 256
-"""The most events of a long text that are used, evenly spaced."""
-
+FEWEST_TOKENS = 8  # the fewest tokens of a text that can give a head a label
+FEWEST_EVENTS = 8  # the fewest different events that can give a head a label
+_MOST_EVENTS = 256  # the most events of a long text that are used, evenly spaced
 _OFFSETS = {"previous": -1, "self": 0, "next": 1}
+# The distance in tokens of the key from an earlier token that equals the query.
 _FOLLOWING = {"duplicate": 0, "induction": 1}
-"""The distance in tokens of the key from an earlier token that equals the query."""
-
-_ROUNDING = 1e-8
-"""The least variance: rounding may give 32-bit weights that should be equal this much."""
+_ROUNDING = 1e-8  # the least variance: equal 32-bit weights may differ this much by rounding
 
 NAMES = len(_OFFSETS) + len(_FOLLOWING) + 1  # local
 """The number of labels that are tested for each head."""
@@ -195,35 +188,27 @@ def _evidence_of(hits: Floats, control: Floats, choices: Weights, sees: Bools) -
     if not events:
         nothing = np.zeros(heads)
         return Evidence(0, nothing, nothing, nothing)
-    powers = [_powers(np.where(sees, head, 0.0)) for head in choices]  # (power, event) of each head
+    powers = []  # (power, event) of each head
+    for values in (np.where(sees, head, 0.0) for head in choices):
+        squares = values**2
+        powers.append(np.stack([part.sum(-1) for part in (values, squares, squares * values)]))
     mean, square, cube = np.stack(powers, axis=1) / sees.sum(-1)
     variance = np.maximum(square - mean**2, 0).sum(-1)
     third = (cube - 3 * mean * square + 2 * mean**3).sum(-1)
     above = hits.sum(-1) - mean.sum(-1)
-    return Evidence(events, control.mean(-1), hits.mean(-1), upper_deviate(above, variance, third))
-
-
-def _powers(values: Floats) -> Floats:
-    squares = values**2
-    return np.stack([values.sum(-1), squares.sum(-1), (squares * values).sum(-1)])
-
-
-def upper_deviate(above: Floats, variance: Floats, third: Floats) -> Floats:
-    """Return the normal deviate with the tail of a gamma distribution of three given cumulants."""
+    # The normal deviate with the tail of the gamma distribution of these three cumulants.
     deviation = np.sqrt(np.maximum(variance, _ROUNDING))
     skew = np.maximum(third / deviation**3, 0.05)  # at this skew nearly a normal distribution
     shape = 4 / skew**2
     ratio = np.maximum(1 + above / deviation / np.sqrt(shape), 0)
-    return np.asarray((np.cbrt(ratio) - 1 + 1 / (9 * shape)) * 3 * np.sqrt(shape))
+    deviate = np.asarray((np.cbrt(ratio) - 1 + 1 / (9 * shape)) * 3 * np.sqrt(shape))
+    return Evidence(events, control.mean(-1), hits.mean(-1), deviate)
 
 
-_EVEN = 0.6
-"""A head without label is called diffuse if its normalised entropy is at least this."""
-
+_EVEN = 0.6  # a head without label is called diffuse if its normalised entropy is at least this
 _SINK = label_named(SINK)
+# The measured scores: ``OF_ONE_TEXT``, and those of labels that may be known before.
 _NAMES = (*OF_ONE_TEXT, "separator", "delimiter")
-"""The measured scores: ``OF_ONE_TEXT``, and those of labels that may be known before."""
-
 Scores = Mapping[str, float | None]
 
 
@@ -262,17 +247,17 @@ class _Text:
     def heads(self, layer: LayerWeights) -> Iterator[HeadScores]:
         """Yield the pattern scores and the label of each head of a layer."""
         seen = self._record.seen(layer)
-        values = whole_scores(self._facts, layer.weights, _NAMES, mask=seen)
-        found = evidence(self._facts, layer.weights, seen) if self._asked else {}
+        values = scores_of(RowBlock(self._facts, layer.weights, mask=seen), _NAMES)
+        evidences = evidence(self._facts, layer.weights, seen) if self._asked else {}
         sinks = sink_weights(layer.weights, *self._sink)
         even_sink = sink_weights(even_weights(seen), *self._sink)
         bases = self._bases.get(id(layer.mask)) or base_rates(self._facts, _NAMES, seen)
         self._bases[id(layer.mask)] = bases
-        for place, head in enumerate(layer.heads):
-            scores = {**dict.fromkeys(OF_ONE_TEXT), **_numbers(values, place)}
-            label = self._label(layer.layer, head, place, scores, found, bases)
+        for row, head in enumerate(layer.heads):
+            scores = {**dict.fromkeys(OF_ONE_TEXT), **_numbers(values, row)}
+            label = self._label(layer.layer, head, row, scores, evidences, bases)
             if label is None or label.name in SINKS:
-                label = self._described(scores, float(sinks[place]), float(even_sink), bases)
+                label = self._described(scores, float(sinks[row]), float(even_sink), bases)
             reported = {name: scores[name] for name in OF_ONE_TEXT}
             yield HeadScores(layer.layer, head, reported, label)
 
@@ -280,12 +265,12 @@ class _Text:
         self,
         layer: int,
         head: int,
-        place: int,
+        row: int,
         scores: Scores,
-        found: Mapping[str, Evidence],
+        evidences: Mapping[str, Evidence],
         bases: BaseRates,
     ) -> HeadLabel | None:
-        """Return the label of the layer's head at ``place``; ``NO_LABEL`` for infinite weights."""
+        """Return the label of the layer's head at ``row``; ``NO_LABEL`` for infinite weights."""
         if scores["entropy"] is None:
             return NO_LABEL
         known = None if self._known is None else self._known.heads.get((layer, head))
@@ -296,18 +281,18 @@ class _Text:
                 events=bases.rows.get(known.name, 0),
             )
         gains = {
-            name: strength(scores[name], bases.scores[name], float(label.control[place]))
-            for name, label in found.items()
+            name: strength(scores[name], bases.scores[name], float(label.control[row]))
+            for name, label in evidences.items()
         }
         reached = {
             name: gain for name, gain in gains.items() if gain and gain >= least_strength(name)
         }
         least = clear_deviations(self._trials) if reached else 0.0
-        clear = (name for name in reached if found[name].deviations[place] >= least)
+        clear = (name for name in reached if evidences[name].deviations[row] >= least)
         best = strongest({name: reached[name] for name in clear})
         if best is None:
             return None
-        return _label(best, scores[best], bases.scores[best], "text", found[best].events)
+        return _label(best, scores[best], bases.scores[best], "text", evidences[best].events)
 
     def _described(
         self, scores: Scores, sink: float, even_sink: float, bases: BaseRates
@@ -324,8 +309,8 @@ class _Text:
         return _label("peaked", peak, even, events=bases.rows["confidence"])
 
 
-def _numbers(values: Mapping[str, Weights], place: int) -> dict[str, float | None]:
-    numbers = {name: float(value[place]) for name, value in values.items()}
+def _numbers(values: Mapping[str, Weights], row: int) -> dict[str, float | None]:
+    numbers = {name: float(value[row]) for name, value in values.items()}
     return {name: None if math.isnan(value) else value for name, value in numbers.items()}
 
 

@@ -25,21 +25,16 @@ SHUFFLES = 19
 """The number of random orders of the patches that a head is compared with: with no structure it is
 nearer than all of them in one case of twenty."""
 
-_CONTROLLED = 256
-"""The most queries whose distances are measured in shuffled orders too."""
+_CONTROLLED = 256  # the most queries whose distances are measured in shuffled orders too
 
-SINK_SHARE = 0.3
-"""The share of the attention of all patches from which a token is called a sink."""
-
-LOCAL = 0.5
-"""The share of the distance of uniform attention up to which a head is called local."""
+SINK_SHARE = 0.3  # the share of the attention of all patches from which a token is called a sink
+LOCAL = 0.5  # the share of the distance of uniform attention up to which a head is called local
 
 OUTLYING = 4.0
 """A patch has an outlying norm if it is this many times the median of all patches. Darcet et al.
 draw the line where the two humps of the histogram part, at 3 to 4 times the median in DINOv2-g."""
 
-_MASS = 0.6
-"""The share of the mass inside the contour, as in DINO's ``visualize_attention.py``."""
+_MASS = 0.6  # the share of the mass inside the contour, as in DINO's ``visualize_attention.py``
 
 
 class PictureSums:
@@ -185,19 +180,14 @@ def connected(cells: NDArray[np.bool_]) -> NDArray[np.int32]:
 
 # Heads that localise a text in a picture ----------------------------------------------------------
 
-FIRST_LAYER = 2
-"""Layers before this one hold neither localisation heads nor sinks."""
-
-BOTTOM = 0.05
-"""A head with more of its weight on the bottom row of the picture is no localisation head."""
+FIRST_LAYER = 2  # layers before this one hold neither localisation heads nor sinks
+BOTTOM = 0.05  # a head with more of its weight on the bottom row is no localisation head
 
 SINK_SIZE = 20.0
 """A token is a sink if an activation in a sink dimension is this many times the root mean square
 of all."""
 
-_MASSIVE = 100.0
-"""A massive activation is larger than this, and ``_TIMES`` the median of its layer's."""
-
+_MASSIVE = 100.0  # a massive activation is larger, and ``_TIMES`` the median of its layer's
 _TIMES = 1000.0
 
 
@@ -216,12 +206,12 @@ def spatial_entropy(maps: Floats) -> Floats:
     """
     weights = np.nan_to_num(np.asarray(maps, np.float64))
     parts = connected(weights > weights.mean((1, 2), keepdims=True))
-    found = np.zeros(len(weights))
+    entropies = np.zeros(len(weights))
     for at, (own, part) in enumerate(zip(weights, parts, strict=True)):
         masses = np.bincount(part.reshape(-1), own.reshape(-1))[1:]
         shares = masses[masses > 0] / max(masses.sum(), np.finfo(float).tiny)
-        found[at] = -(shares * np.log(shares)).sum()
-    return found
+        entropies[at] = -(shares * np.log(shares)).sum()
+    return entropies
 
 
 def shuffled_entropies(maps: Floats, times: int) -> Floats:
@@ -231,8 +221,7 @@ def shuffled_entropies(maps: Floats, times: int) -> Floats:
     flat = np.asarray(maps).reshape(len(maps), cells)
     orders = [draw.permutation(cells) for _ in range(times)]
     drawn = [spatial_entropy(flat[:, order].reshape(maps.shape)) for order in orders]
-    least: Floats = np.min(drawn, axis=0)
-    return least
+    return np.asarray(np.min(drawn, axis=0))
 
 
 class Activations(NamedTuple):
@@ -249,6 +238,4 @@ def activations(states: Floats) -> Activations:
     means = np.sqrt(np.square(sizes, dtype=np.float64).mean(-1, keepdims=True))
     large = np.argwhere(sizes >= SINK_SIZE * np.maximum(means, np.finfo(np.float64).tiny))
     dimensions = frozenset(np.flatnonzero(massive.any(0)).tolist())
-    return Activations(
-        dimensions, frozenset((token, dimension) for token, dimension in large.tolist())
-    )
+    return Activations(dimensions, frozenset((token, axis) for token, axis in large.tolist()))

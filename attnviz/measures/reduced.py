@@ -20,8 +20,7 @@ from attnviz.measures.sinks import rescaled
 from attnviz.records import Bools
 from attnviz.records import Ints as Ints
 
-_FEW = 64
-"""The most equal tokens of which each pair is kept: in larger groups there are too many pairs."""
+_FEW = 64  # the most equal tokens of which each pair is kept: larger groups have too many
 
 
 class Reduced(NamedTuple):
@@ -121,12 +120,12 @@ class Equals:
                 pairs.append(np.stack([queries, keys, numbers])[:, seen].astype(np.int32))
         groups = []
         for same in large.values():
-            filled = np.full((len(same), max(len(each) for _, each in same)), -1)
+            filled = np.full((len(same), max(len(members) for _, members in same)), -1)
             for row, (_, places) in zip(filled, same, strict=True):
                 row[: len(places)] = places
             groups.append(EqualGroups(np.asarray([order for order, _ in same]), filled))
-        found = np.concatenate(pairs, 1)
-        return groups, found[:, np.argsort(found[0], kind="stable")]
+        every_pair = np.concatenate(pairs, 1)
+        return groups, every_pair[:, np.argsort(every_pair[0], kind="stable")]
 
 
 class ReducedLayer(Protocol):
@@ -227,7 +226,7 @@ class EvenRows(_Ranges):
         known = {_name(column): column for column in self.asked}
         places = {name: at for at, name in enumerate(known)}
         none = np.empty((len(self.text.keys), 0), bool)  # columns of zeros and ones stay small
-        every = [none, *(each[:, None] for each in known.values())]
+        every = [none, *(column[:, None] for column in known.values())]
         return places, np.concatenate(every, 1)
 
     def at(self, keys: Ints) -> Rows:
@@ -254,11 +253,10 @@ class EvenRows(_Ranges):
         nearest = latest = self.equals.latest
         own = nearest == self.queries - 1  # what follows the token just before is the query itself
         before = np.where(own, np.take_along_axis(latest, np.maximum(latest, 0), 1), nearest)
-        found, follows = (
-            (place >= 0) & self.inside(place + after)
-            for after, place in enumerate((nearest, before))
+        has_equal, has_next = (
+            (keys >= 0) & self.inside(keys + after) for after, keys in enumerate((nearest, before))
         )
-        return found, follows
+        return has_equal, has_next
 
 
 class SummedRows(_Ranges):
@@ -279,7 +277,7 @@ class SummedRows(_Ranges):
     ) -> None:
         super().__init__(text, layer.first, layer.past)
         self._layer, self._even = layer, even
-        self._place, every = even.columns
+        self._index, every = even.columns
         everyone = heads is None or list(heads) == list(range(layer.heads))
         self._heads = slice(None) if everyone else list(heads or ())
         sums = layer.reduced(
@@ -289,8 +287,8 @@ class SummedRows(_Ranges):
             far=not text.attention.causal,
         )
         parts: Any = (None if part is None else part[self._heads] for part in sums)
-        self.found = Reduced(*parts)
-        self.total, self.entropy, self.largest = self.found[1:4]
+        self.sums = Reduced(*parts)
+        self.total, self.entropy, self.largest = self.sums[1:4]
 
     @property
     def weights(self) -> Weights:
@@ -298,8 +296,8 @@ class SummedRows(_Ranges):
 
     def mixed(self, columns: Columns) -> Weights:
         names = [_name(column) for column in np.atleast_2d(columns.T)]
-        if all(name in self._place for name in names):
-            sums = self.found.mixed[..., [self._place[name] for name in names]]
+        if all(name in self._index for name in names):
+            sums = self.sums.mixed[..., [self._index[name] for name in names]]
         else:
             sums = self._layer.reduced(columns.reshape(len(columns), -1)).mixed[self._heads]
         return sums if columns.ndim == 2 else sums[..., 0]
@@ -310,18 +308,17 @@ class SummedRows(_Ranges):
         return counted(values[self._heads], inside), inside
 
     def on_equal(self, after: int) -> Rows:
-        assert self.found.equal is not None
-        return self.found.equal[:, after], self._even.has_equal[after]
+        assert self.sums.equal is not None
+        return self.sums.equal[:, after], self._even.has_equal[after]
 
     def signed(self) -> Weights:
-        return self.found.signed
+        return self.sums.signed
 
     def far(self) -> Weights:
-        return -self.found.signed if self.found.far is None else self.found.far
+        return -self.sums.signed if self.sums.far is None else self.sums.far
 
 
-_NUMBERS = 24
-"""How many numbers of a row exist at once beside columns and equal tokens."""
+_NUMBERS = 24  # how many numbers of a row exist at once beside columns and equal tokens
 
 
 def summed_parts(

@@ -29,14 +29,9 @@ from attnviz.measures.rows import AttentionRows, on_host
 from attnviz.measures.sinks import LEAST_LEFT, sink_of
 from attnviz.records import REST, AttentionRecord, Bools, Floats, RegionShares, Tokens
 
-LEAST = 0.1
-"""How much more than uniform attention is worth a word, as for links between words."""
-
-_ROWS = 4096
-"""The number of rows whose sums over regions are computed at once."""
-
-_TARGET = "target"
-"""The region of a text without regions, which looks at one with regions."""
+LEAST = 0.1  # how much more than uniform attention is worth a word, as for links between words
+_ROWS = 4096  # the number of rows whose sums over regions are computed at once
+_TARGET = "target"  # the region of a text without regions, which looks at one with regions
 
 
 def regions_of(tokens: Tokens) -> dict[str, int]:
@@ -128,9 +123,9 @@ def shares(
     layers: the sums of each layer, by its index and the indices of its heads. ``clear`` is judged
         for as many tests as these heads have pairs of regions.
     """
-    found = np.concatenate([*layers.values()], axis=1)
+    sums = np.concatenate([*layers.values()], axis=1)
     sizes = np.asarray([*regions_of(queries).values()])[:, None]
-    share, on_sink, gap, square, uniform, rows = found
+    share, on_sink, gap, square, uniform, rows = sums
     with np.errstate(invalid="ignore", divide="ignore"):
         above = np.where(rows > 0, gap / rows, np.nan)
         spread = np.sqrt(np.maximum(square - rows * above**2, 0) / (rows - 1) / rows)

@@ -14,9 +14,10 @@ from attnviz.errors import UsageError
 from attnviz.reading import finite
 
 Family = Literal["position", "identity", "content", "relation", "alignment", "statistic"]
-"""What a measure depends on, which decides its base rate, see ``BASES``: the position of a key, its
-equality with another token, the kind of token, its annotation by a person, its position in another
-text. A statistic measures how attention is spread, not what is attended to."""
+"""What a measure depends on: the position of a key, its equality with another token, the kind of
+token, its annotation by a person, its position in another text. The base rate is uniform attention,
+for *identity* the same head over shuffled tokens, for *relation* also the best fixed offset. A
+statistic measures how attention is spread, not what is attended to."""
 
 Need = Literal["one text", "two texts", "the future", "the first token", "ranks"]
 
@@ -33,23 +34,8 @@ View = Literal["raw", "without-first", "norm-weighted"]
 """Weights as they are; without key 0, the rest of each row scaled to one; or each weight times the
 norm of the value it moves, ‖v_j W_O^h‖, each row scaled to one (Kobayashi et al. 2020)."""
 
-NEAR = 2
-"""The most tokens between a query and the keys around it that ``local`` measures."""
-
-_OWN_COLOUR = "d9d2ff"
-"""The colour of relations from a user's own probe file."""
-
-_UNIFORM = "uniform attention over all visible tokens"
-
-BASES: Mapping[Family, str] = {
-    "position": _UNIFORM,
-    "content": _UNIFORM,
-    "identity": "the same head over the same tokens in shuffled order",
-    "relation": "the best fixed offset (the same number of words back or ahead), or uniform "
-    "attention if that finds more",
-    "alignment": "uniform attention over the other text",
-}
-"""The base rate of a family's scores: what they would be without the pattern."""
+NEAR = 2  # the most tokens between a query and the keys around it that ``local`` measures
+_OWN_COLOUR = "d9d2ff"  # the colour of relations from a user's own probe file
 
 
 class Measure(NamedTuple):
@@ -87,17 +73,8 @@ class Measure(NamedTuple):
 def _relation(name: str, letter: str, colour: str, short: str, meaning: str) -> Measure:
     """Return the measure of a relation between words; the arguments are fields of ``Measure``."""
     text = f"whether the largest weight is on the word of its {name}"
-    return Measure(
-        name=name,
-        family="relation",
-        text=text,
-        meaning=meaning,
-        letter=letter,
-        colour=colour,
-        short=short,
-        said=name,
-        needs=("one text",),
-    )
+    needs: tuple[Need, ...] = ("one text",)
+    return Measure(name, "relation", text, meaning, letter, colour, short, said=name, needs=needs)
 
 
 def _between(dependent: str, head: str) -> str:
@@ -125,10 +102,9 @@ MEASURES: Mapping[str, Measure] = {
             letter="S", colour="f0e442", short="curr", said="current token", needs=("one text",),
         ),
         Measure(
-            name="next", family="position",
-            target="the token after", meaning="attends to the token just after",
-            letter="N", colour="009e73",
-            short="next", said="next token", needs=("one text", "the future"),
+            name="next", family="position", target="the token after",
+            meaning="attends to the token just after", letter="N", colour="009e73", short="next",
+            said="next token", needs=("one text", "the future"),
         ),
         Measure(
             name="local", family="position",
@@ -144,8 +120,7 @@ MEASURES: Mapping[str, Measure] = {
             absent="no token of {text} repeats",
         ),
         Measure(
-            name="induction", family="identity",
-            target="the token after an earlier copy",
+            name="induction", family="identity", target="the token after an earlier copy",
             meaning="attends to the token after an earlier occurrence of the current one, and so "
             "can copy that token",
             letter="I", colour="ff6a3d", short="ind", said="induction", needs=("one text",),
@@ -155,8 +130,8 @@ MEASURES: Mapping[str, Measure] = {
             name="separator", family="content", target="the special tokens but the first",
             meaning="attends to the special tokens that open, close or part a text: an attention "
             "sink, like the first token",
-            letter="E", colour="6f7f99",
-            short="sep", said="separator", absent="the text has no separator token",
+            letter="E", colour="6f7f99", short="sep", said="separator",
+            absent="the text has no separator token",
         ),
         Measure(
             name="delimiter", family="content", target="punctuation and special tokens",
@@ -167,9 +142,8 @@ MEASURES: Mapping[str, Measure] = {
         Measure(
             name="rare", family="content",
             text="weight on the rarest tokens, less their share of what is seen",
-            meaning="attends to the rarest words of the text, more than their share",
-            letter="R", colour="cc79a7",
-            short="rare", said="rare token", needs=("one text", "ranks"),
+            meaning="attends to the rarest words of the text, more than their share", letter="R",
+            colour="cc79a7", short="rare", said="rare token", needs=("one text", "ranks"),
             absent="{text} has too few different tokens to call some rare",
         ),
         _relation("subject", "s", "b18cf2", "subj", _between("subject", "verb")),
@@ -239,13 +213,10 @@ def of_family(*families: Family) -> tuple[str, ...]:
     return tuple(name for name, measure in MEASURES.items() if measure.family in families)
 
 
-RELATIONS = of_family("relation")
-"""The relations of the annotated sentences that ship with the package."""
-
+RELATIONS = of_family("relation")  # the relations of the annotated sentences in the package
 _ALWAYS = tuple(name for name in of_family("statistic") if "the future" not in MEASURES[name].needs)
 
-STATISTICS = (*_ALWAYS, "first")
-"""The measures that are reported for every head in addition to its label."""
+STATISTICS = (*_ALWAYS, "first")  # the measures that are reported for every head beside its label
 
 DESCRIBED = (*STATISTICS, *(name for name in of_family("statistic") if name not in _ALWAYS))
 """``STATISTICS`` and those that only attention in both directions has."""
@@ -289,11 +260,11 @@ def said_name(name: str) -> str:
     return name if measure is None else measure.scored or measure.said
 
 
-def find_label(name: str, known: Iterable[str] = tuple(LABELS), what: str = "label") -> str:
+def find_label(name: str, known: Iterable[str] = tuple(LABELS), noun: str = "label") -> str:
     """Return the name of the label that a person calls ``name``.
 
     Its name on screens, its short form, its letter or an unambiguous beginning will do.
-    known: names to choose from. what: a noun for such names in the message.
+    known: names to choose from. noun: for such names in the message.
     Raises UsageError, with the nearest name, if there is none.
     """
     names = list(dict.fromkeys(known))
@@ -304,16 +275,17 @@ def find_label(name: str, known: Iterable[str] = tuple(LABELS), what: str = "lab
     letters = {LABELS[label].letter: label for label in names if label in LABELS}
     if name.strip() in letters:
         return letters[name.strip()]
-    begins = {label for each, label in typed.items() if wanted and each.startswith(wanted)}
+    begins = {label for text, label in typed.items() if wanted and text.startswith(wanted)}
     if len(begins) == 1:
         return begins.pop()
     from difflib import get_close_matches  # only for mistyped names
 
     near = get_close_matches(wanted, typed, n=1)
-    shown = {each: label_named(each).said if what == "label" else said_name(each) for each in names}
+    read = (lambda label: label_named(label).said) if noun == "label" else said_name
+    shown = {label: read(label) for label in names}
     hint = f"did you mean {shown[typed[near[0]]]}? " if near else ""
     listed = ", ".join(shown.values())
-    raise UsageError(f"no {what} {name!r}: {hint}{what}s are {listed}")
+    raise UsageError(f"no {noun} {name!r}: {hint}{noun}s are {listed}")
 
 
 def complete_measure(incomplete: str, known: Iterable[str]) -> list[str]:
@@ -324,13 +296,13 @@ def complete_measure(incomplete: str, known: Iterable[str]) -> list[str]:
 
 def typed_names(known: Iterable[str]) -> dict[str, str]:
     """Return measures' names by the strings, in small letters, that a person may type."""
-    found: dict[str, str] = {}
+    typed: dict[str, str] = {}
     for name in known:
         measure = MEASURES.get(name)
-        for each in (name, *((measure.said, measure.short, measure.scored) if measure else ())):
-            if each:
-                found.setdefault(plain_name(each), name)
-    return found
+        texts = (measure.said, measure.short, measure.scored) if measure else ()
+        for text in filter(None, (name, *texts)):
+            typed.setdefault(plain_name(text), name)
+    return typed
 
 
 def plain_name(name: str) -> str:

@@ -17,31 +17,22 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.measures.equal_tokens import Pairs, equal_pairs, mass_on, mass_on_pairs
 from attnviz.measures.registry import MEASURES, NEAR, Measure, Need, View
 from attnviz.measures.sinks import even_weights, visible_keys
 from attnviz.records import Bools as Bools
-from attnviz.records import Kind, Tokens
+from attnviz.records import Ints, Kind, Tokens
 
 Weights = NDArray[np.floating]
-Columns = NDArray[Any]
-"""Numbers or booleans (key,) or (key, column)."""
-
-Rows = tuple[Weights, Bools]
-"""Values (..., rows), and whether each row counts, (rows,) or (..., rows)."""
-
+Columns = NDArray[Any]  # numbers or booleans (key,) or (key, column)
+Rows = tuple[Weights, Bools]  # values (..., rows), and whether each counts, (rows,) or (..., rows)
 Formula = Callable[["AttentionRows"], Rows]
 EqualFormula = Callable[["EqualRows"], Rows]
 
-_RARE_SHARE = 0.1
-"""The share of a text's tokens that are called rare."""
-
+_RARE_SHARE = 0.1  # the share of a text's tokens that are called rare
 _RARE_KINDS = 3
-_STRIPS, _STRIP = 4, 16
-"""Into how many strips the rows of a causal block are cut, and the fewest rows of one."""
-
-_DIAGONAL = 0.2
-"""The width g of the diagonal of two texts in ``_alignment_rows``."""
+_STRIPS, _STRIP = 4, 16  # strips of the rows of a causal block, and the fewest rows of one
+_DIAGONAL = 0.2  # the width g of the diagonal of two texts in ``_alignment_rows``
+_MOST = 16  # the most pairs of equal tokens for each token of a text, if they are kept
 
 
 @dataclass(frozen=True)
@@ -84,6 +75,18 @@ class Conditions:
     def even_formulas(self, names: Collection[str] | None = None) -> dict[str, Formula]:
         """Return those of ``formulas`` that have a base rate: their value for uniform attention."""
         return {name: FORMULAS[name] for name in self.formulas(names) if name in FORMULAS}
+
+
+class Pairs(NamedTuple):
+    """Pairs of a query and an earlier key, in some orders of the tokens of a text.
+
+    number: how many orders there are. queries, orders, keys: (pair,), by query, then by order.
+    """
+
+    number: int
+    queries: Ints
+    orders: Ints
+    keys: Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -314,6 +317,70 @@ class RowBlock:
         return np.asarray(np.einsum("...rk,rk->...r", self.weights, gap))
 
 
+# Equal tokens: few of most texts are equal. Their pairs are found once for a text, and the weights
+# on them are picked from each layer. Where they are many, a product with a mask is faster.
+
+
+def equal_pairs(orders: Ints) -> tuple[Pairs, Pairs] | None:
+    """Return the pairs with earlier equal tokens of ids (order, token), and with those after."""
+    length = orders.shape[1]
+    places = np.argsort(orders, axis=-1, kind="stable")
+    sorted_ids = orders[0][places[0]]  # those of every order
+    earlier = np.arange(length) - np.searchsorted(sorted_ids, sorted_ids)  # equal ones before each
+    if earlier.sum() > _MOST * length:
+        return None
+    late = np.repeat(np.arange(length), earlier)
+    first = np.cumsum(earlier) - earlier  # the index of the first pair of each token
+    early = late - 1 - (np.arange(len(late)) - np.repeat(first, earlier))
+    queries, keys = places[:, late], places[:, early]
+    return _pairs(queries, keys), _pairs(queries, keys + 1)
+
+
+def _pairs(queries: Ints, keys: Ints) -> Pairs:
+    """Return those pairs whose key is before the query. queries, keys: (order, pair)."""
+    numbers = np.broadcast_to(np.arange(len(queries))[:, None], queries.shape)
+    before = keys < queries  # what follows the token just before is the query itself
+    pairs = np.stack([queries[before], numbers[before], keys[before]])
+    return Pairs(len(queries), *pairs[:, np.lexsort(pairs[1::-1])])
+
+
+def mass_on_pairs(
+    weights: Weights, pairs: Pairs, start: int, seen: Bools | None
+) -> tuple[Weights, Bools]:
+    """Return each row's summed weight on the keys of its pairs, and which rows have pairs.
+
+    weights: (..., rows, keys). start: the query of the first row. seen: boolean (rows, keys), the
+        pairs that count; None if all do. The results are (..., orders, rows) and (orders, rows).
+    """
+    *heads, rows, width = weights.shape
+    first, past = np.searchsorted(pairs.queries, [start, start + rows])
+    row, order, key = (column[first:past] for column in pairs[1:])
+    places, cells = (row - start) * pairs.number + order, (row - start) * width + key
+    if seen is not None:
+        kept = seen.reshape(-1)[cells]
+        places, cells = places[kept], cells[kept]
+    values = np.zeros((*heads, pairs.number, rows), weights.dtype)
+    counts = np.zeros((pairs.number, rows), bool)
+    begins = np.flatnonzero(np.diff(places, prepend=-1))
+    if len(begins):
+        at = np.divmod(places[begins], pairs.number)[::-1]
+        taken = np.take(weights.reshape(*heads, rows * width), cells, -1)
+        values[(..., *at)] = np.add.reduceat(taken, begins, -1)
+        counts[at] = True
+    return values, counts
+
+
+def mass_on(weights: Weights, keys: Bools) -> tuple[Weights, Bools]:
+    """Return weights on keys (orders, rows, keys), (..., orders, rows), and rows that have some."""
+    chosen = np.moveaxis(keys, 0, -1).astype(weights.dtype)  # (rows, keys, orders)
+    by_row = np.moveaxis(weights, -2, -3 if weights.ndim > 2 else 0)  # (..., rows, heads, keys)
+    if weights.ndim == 2:
+        by_row = weights[:, None, :]
+    sums = np.matmul(by_row, chosen)  # (..., rows, heads, orders)
+    values = sums[:, 0].T if weights.ndim == 2 else np.moveaxis(sums, -3, -1)
+    return values, np.asarray(keys.any(-1))
+
+
 # Values of rows are NumPy arrays, or torch tensors that stay on a GPU; whether a row counts is
 # always NumPy. This module knows torch only by the methods of its tensors.
 
@@ -350,14 +417,14 @@ def on_host(values: Any) -> NDArray[Any]:
 
 def all_on_host(values: Sequence[Any]) -> list[NDArray[Any]]:
     """Return values as NumPy arrays; tensors of one type come from a GPU in a single copy."""
-    if not values or any(isinstance(each, np.ndarray) for each in values):
-        return [on_host(each) for each in values]
-    sizes = [each.numel() for each in values]
+    if not values or any(isinstance(tensor, np.ndarray) for tensor in values):
+        return [on_host(tensor) for tensor in values]
+    sizes = [tensor.numel() for tensor in values]
     whole = values[0].new_empty(sum(sizes))
-    for part, each in zip(whole.split(sizes), values, strict=True):
-        part.copy_(each.flatten())
+    for part, tensor in zip(whole.split(sizes), values, strict=True):
+        part.copy_(tensor.flatten())
     parts = np.split(on_host(whole), np.cumsum(sizes)[:-1])
-    return [part.reshape(each.shape) for part, each in zip(parts, values, strict=True)]
+    return [part.reshape(tensor.shape) for part, tensor in zip(parts, values, strict=True)]
 
 
 def _every(block: AttentionRows) -> Bools:
@@ -445,24 +512,8 @@ EQUAL_FORMULAS: Mapping[str, EqualFormula] = {
 """Formulas that ask which tokens are equal; their base rate is that of shuffled tokens."""
 
 
-def whole_scores(
-    text: TextFacts,
-    weights: Weights,
-    names: Collection[str] | None = None,
-    start: int = 0,
-    mask: Bools | None = None,
-) -> dict[str, Weights]:
-    """Return the measures (...) of whole matrices of attention weights, by name.
-
-    weights: (..., query, key). names: of the measures; None for all. start: index of its first
-        query, if it has only the last ones. mask: boolean (query, key), True if the query sees the
-        key; None for the plain mask. A measure is NaN if no row counts.
-    """
-    return scores_of(RowBlock(text, weights, start, mask), names)
-
-
 def scores_of(rows: EqualRows, names: Collection[str] | None = None) -> dict[str, Weights]:
-    """Return the measures (...) of rows, which are all rows of a text; see ``whole_scores``."""
+    """Return measures (...) of all rows of a text by name (None: all); NaN where no row counts."""
     formulas = rows.text.attention.formulas(names)
     means = [_mean(*formula(rows)) for formula in formulas.values()]
     return dict(zip(formulas, all_on_host(means), strict=True))
@@ -484,9 +535,9 @@ def base_rates(text: TextFacts, names: Collection[str], seen: Bools, start: int 
     names: of the scores. seen: boolean (query, key). start: the index of the first query.
     """
     block = RowBlock(text, even_weights(seen), start, seen)
-    found = {name: formula(block) for name, formula in text.attention.formulas(names).items()}
-    scores = {name: float(_mean(*rows)) for name, rows in found.items()}
-    counts = {name: rows if rows.ndim == 1 else rows[0] for name, (_, rows) in found.items()}
+    values = {name: formula(block) for name, formula in text.attention.formulas(names).items()}
+    scores = {name: float(_mean(*rows)) for name, rows in values.items()}
+    counts = {name: rows if rows.ndim == 1 else rows[0] for name, (_, rows) in values.items()}
     return BaseRates(
         {name: None if math.isnan(score) else score for name, score in scores.items()},
         {name: int(rows.sum()) for name, rows in counts.items()},
@@ -497,9 +548,7 @@ def _mean(values: Weights, counts: Bools) -> Weights:
     if counts.ndim == 2:  # identity: the text's own order
         values, counts = values[..., 0, :], counts[0]
     if not isinstance(values, np.ndarray):
-        rows = counts.sum()
-        mean: Weights = summed(counted(values, counts)) / float(rows if rows else np.nan)
-        return mean
+        return summed(counted(values, counts)) / float(counts.sum() or np.nan)
     chosen = values[..., counts]
     if not chosen.shape[-1]:
         return np.full(chosen.shape[:-1], np.nan)

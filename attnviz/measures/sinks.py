@@ -45,18 +45,16 @@ SINK_WEIGHT = 0.3
 """The mean weight on the sink above which a head rests on it: ε of Gu et al. 2024, "When Attention
 Sink Emerges in Language Models"."""
 
-_OVER_UNIFORM = 2.0
-"""The least multiple of uniform attention's weight on the sink, since short texts have few keys."""
+_OVER_UNIFORM = 2.0  # the least multiple of uniform attention's weight: short texts have few keys
 
-LEAST_LEFT = 0.005
-"""The least weight outside the sink that is rescaled: less is mostly rounding error."""
+LEAST_LEFT = 0.005  # the least weight outside the sink that is rescaled: less is rounding error
 
 
 def sink_keys(keys: Tokens, causal: bool) -> Bools:
     """Return a mask (key,) of the sink: special tokens and, if causal, key 0."""
-    found = np.asarray(keys.special, bool)
-    found[:1] |= causal
-    return found
+    sink = np.asarray(keys.special, bool)
+    sink[:1] |= causal
+    return sink
 
 
 def sink_of(record: AttentionRecord) -> tuple[Bools, Bools]:

@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.measures.sinks import sink_of
-from attnviz.measures.word_links import WordLink, WordLinks, agreed_links
+from attnviz.measures.word_links import NO_MORE, WordLink, WordLinks, agreed_links
 from attnviz.measures.words import is_mark, word_ranges, word_text, words_of_tokens
 from attnviz.records import AttentionRecord, HeadLabel, LayerWeights
 
@@ -44,8 +44,7 @@ LEAST = 0.3
 """The least share of a query's attention outside the sink that a labelled head must give to a word
 to be said to do here what its label says."""
 
-_OVER_UNIFORM = 2.0
-"""The multiple of uniform attention that this share must be, up to a half: early words see few."""
+_OVER_UNIFORM = 2.0  # the multiple of uniform attention that this must be, up to a half
 
 _ALONE, _OVER_HABIT = 0.4, 2.0
 """The least weight of one head that answers what a person would ask, without any other evidence,
@@ -53,9 +52,7 @@ and the least multiple of what the head gives at other places."""
 
 _OPENING = {")": "(", "]": "[", "}": "{", "”": "“", "»": "«", '"': '"'}
 
-LIGHT = 0.2
-"""The weight below which nothing is said of a link, however much of the attention the sink has."""
-
+LIGHT = 0.2  # the weight below which nothing is said of a link, whatever the sink has
 _PRONOUNS = """
 he she it they him her them his hers its their theirs himself herself itself themselves who which
 """
@@ -107,7 +104,8 @@ def told(
     """
     known = {head: label.name for head, label in labels.items() if label.is_known}
     text = None if record.kind == "cross" else _Text(record)
-    tested = [_of_chance(record, text, link) for link in (links.beyond_chance if links else [])]
+    beyond = [link for link in (links.links if links else ()) if link.beats_chance]
+    tested = [_of_chance(record, text, link) for link in beyond]
     ordered = list[Telling]()
     if text is not None:
         repeats = _repeats(text, {head for head, name in known.items() if name == "induction"})
@@ -119,7 +117,8 @@ def told(
         ordered += _asked(text) if not ordered else []
     for why in ("apart", "function", "local"):
         ordered += [telling for telling in tested if telling.why == why]
-    if ordered or links is None or (nearest := links.nearest) is None:
+    nearest = next(iter(links.links), None) if links is not None and not ordered else None
+    if nearest is None or nearest.weight - nearest.habit < NO_MORE:
         return ordered
     return [Telling("nearest", nearest, nearest.weight)]
 
@@ -149,29 +148,6 @@ def _of_chance(record: AttentionRecord, text: _Text | None, link: WordLink) -> T
     return Telling(why, link, link.weight)
 
 
-def _alone(
-    record: AttentionRecord,
-    layer: int,
-    head: int,
-    weights: NDArray[np.floating],
-    query: range,
-    key: range,
-) -> WordLink:
-    """Return a head's link of two words, with its habit; weights: of the head, (query, key)."""
-    single = replace(record, layers=(LayerWeights(layer, (head,), weights[None]),))
-    links = agreed_links(single)
-    for link in links.links if links is not None else ():
-        if (link.query, link.key) == (query, key):
-            return link
-    weight = float(np.nan_to_num(weights)[query.start : query.stop, key.start : key.stop].sum())
-    mean, habit = weight / len(query), math.nan
-    if all(map(is_mark, word_text(record.queries, query))):  # marks are not tested
-        given = np.nan_to_num(weights)[:, key.start : key.stop].sum(1)
-        others = [at for at in range(key.stop, len(given)) if at not in query]
-        habit = float(given[others].mean()) if others else math.nan
-    return WordLink(query, key, layer, head, mean, habit, heads=1, chance=math.nan)
-
-
 class _Text:
     """The words of a record, and which of them a person would connect with an earlier one."""
 
@@ -190,10 +166,10 @@ class _Text:
 
     def connects(self, query: int, key: int) -> bool:
         """Return whether a reader connects a word with its copy, its noun or its opening mark."""
-        one, other = self.texts[query], self.texts[key]
+        word, other = self.texts[query], self.texts[key]
         if self.are_neighbours(query, key) or not (self.plain[query] and self.plain[key]):
             return False
-        if one.lower() == other.lower() and is_content(one) and not self.verbs[key]:
+        if word.lower() == other.lower() and is_content(word) and not self.verbs[key]:
             return True
         asks = self.pronouns[query] or self.verbs[query]
         before = key < query
@@ -218,9 +194,9 @@ class _Text:
         before = (text.lower() for text in reversed(self.texts[:at]))
         return next((text for text in before if text not in _ADVERBS.split()), "")
 
-    def are_neighbours(self, one: int, other: int) -> bool:
+    def are_neighbours(self, word: int, other: int) -> bool:
         """Return whether no word stands between two words, which may be the same one."""
-        first, second = sorted((self.words[one], self.words[other]), key=lambda word: word.start)
+        first, second = sorted((self.words[word], self.words[other]), key=lambda word: word.start)
         between = "".join(self.tokens.texts[first.stop : second.start]).strip()
         return all(map(is_mark, between))
 
@@ -244,10 +220,23 @@ class _Text:
                 yield at, key, weight
 
     def link(self, layer: int, head: int, query: int, key: int) -> WordLink:
-        """Return the link of one head between two words."""
-        words = self.words
-        own = {(at, number): weights for at, number, weights in self.record}[layer, head]
-        return _alone(self.record, layer, head, own, query=words[query], key=words[key])
+        """Return a head's link of two words, by their numbers, with its habit."""
+        record, queries, keys = self.record, self.words[query], self.words[key]
+        weights = {(at, number): rows for at, number, rows in record}[layer, head]
+        single = replace(record, layers=(LayerWeights(layer, (head,), weights[None]),))
+        links = agreed_links(single)
+        for link in links.links if links is not None else ():
+            if (link.query, link.key) == (queries, keys):
+                return link
+        given, habit = np.nan_to_num(weights), math.nan
+        weight = float(given[queries.start : queries.stop, keys.start : keys.stop].sum())
+        if all(map(is_mark, self.texts[query])):  # marks are not tested
+            sums = given[:, keys.start : keys.stop].sum(1)
+            others = [at for at in range(keys.stop, len(sums)) if at not in queries]
+            habit = float(sums[others].mean()) if others else math.nan
+        return WordLink(
+            queries, keys, layer, head, weight / len(queries), habit, heads=1, chance=math.nan
+        )
 
 
 def _repeats(text: _Text, heads: Container[tuple[int, int]]) -> list[Telling]:
@@ -330,14 +319,14 @@ def _asked(text: _Text) -> list[Telling]:
         for at, word in enumerate(text.texts)
         if text.pronouns[at] or text.verbs[at] or word in text.texts[:at] or word[-1:] in _OPENING
     ]
-    found = list[tuple[tuple[bool, bool, bool, float], tuple[int, int, int, int]]]()
+    answers = list[tuple[tuple[bool, bool, bool, float], tuple[int, int, int, int]]]()
     for layer, head, weights in text.record:
         for query, key, weight in text.attended(weights, asks):
             if weight >= _ALONE and key < query and text.connects(query, key):
                 is_copy = text.texts[query].lower() == text.texts[key].lower()
                 order = text.pronouns[query], is_copy, text.verbs[query], weight
-                found.append((order, (layer, head, query, key)))
-    for (*_, weight), at in sorted(found, reverse=True):
+                answers.append((order, (layer, head, query, key)))
+    for (*_, weight), at in sorted(answers, reverse=True):
         link = text.link(*at)
         if weight >= _OVER_HABIT * link.habit:
             return [Telling("asked", link, weight)]

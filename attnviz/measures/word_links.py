@@ -50,24 +50,19 @@ AGREEING = 0.1
 """The excess above which a head counts as one that makes the link; two must, or it is no finding:
 in nearly uniform heads, as of a model before training, tiny excesses agree."""
 
-FEWEST_HEADS = 8
-"""The fewest heads that can agree beyond chance."""
+FEWEST_HEADS = 8  # the fewest heads that can agree beyond chance
 
 MOST_CELLS = 2**23
 """The most pairs of words times heads that are tested, with at most four times as many pairs of
 tokens: some seconds of work."""
 
-_MOST_DRAWN = 4096
-"""The most pairs of words that a draw looks at: those where reversing heads changes most."""
+_MOST_DRAWN = 4096  # the most pairs that a draw looks at: where reversing heads changes most
 
-NO_MORE = 0.05
-"""A weight that is less than this above the head's habit is as usual."""
-
+NO_MORE = 0.05  # a weight that is less than this above the head's habit is as usual
 _PRIOR = 2.0
 _ROUNDING = 1e-5
+# The least weight with a score, and the nats by which scores below may differ.
 _LEAST, _TIED = 1e-38, 20.0
-"""The least weight whose score is known, and by how many nats the scores below may differ."""
-
 _LISTED = 30
 _UNKNOWN = ("[UNK]", "<unk>")
 
@@ -103,17 +98,6 @@ class WordLinks(NamedTuple):
     heads: int
     pairs: int
     links: tuple[WordLink, ...]
-
-    @property
-    def beyond_chance(self) -> list[WordLink]:
-        """Return the links that beat chance, the least likely by chance first."""
-        return [link for link in self.links if link.beats_chance]
-
-    @property
-    def nearest(self) -> WordLink | None:
-        """Return the link least likely by chance; None if its weight is hardly above its habit."""
-        link = next(iter(self.links), None)
-        return None if link is None or link.weight - link.habit < NO_MORE else link
 
 
 def agreed_links(record: AttentionRecord) -> WordLinks | None:
@@ -207,8 +191,8 @@ def _habit(linked: Floats, even: Floats, tested: Bools, places: _Places | None) 
     habits = np.maximum((more.sum(0) - more + _PRIOR) / others, 1) * even
     if places is not None:
         weights = np.where(tested, linked, 0)
-        one = np.ones_like(even)
-        distant = [places.means(weights, even), places.means(more, one) * even]
+        ones = np.ones_like(even)
+        distant = [places.means(weights, even), places.means(more, ones) * even]
         errors = [float(np.square(usual - linked)[tested].sum()) for usual in distant]
         habits = np.maximum(habits, distant[errors.index(min(errors))])
     return np.asarray(np.minimum(habits, 1))
@@ -265,8 +249,8 @@ def _links(
     drawn = _drawn(over_reversed) if enough else np.empty(0)
     order = np.where(best.excess > 0, sums, -np.inf) if enough else best.excess
     links = []
-    for place in np.argsort(-order, axis=None, kind="stable")[:_LISTED].tolist():
-        query, key = divmod(place, len(keys))
+    for cell_number in np.argsort(-order, axis=None, kind="stable")[:_LISTED].tolist():
+        query, key = divmod(cell_number, len(keys))
         cell = query, key
         if not best.excess[cell]:
             break

@@ -51,12 +51,8 @@ def word_spans(tokens: Tokens, word: str) -> list[range]:
 def _bare(word: str) -> str:
     """Return a word without accents and invisible characters, or itself if nothing is left."""
     letters = unicodedata.normalize("NFD", word)
-    kept = (
-        one
-        for one in letters
-        if unicodedata.combining(one) < 200 and unicodedata.category(one) != "Cf"
-    )
-    return "".join(kept) or word
+    shown = (letter for letter in letters if unicodedata.category(letter) != "Cf")
+    return "".join(letter for letter in shown if unicodedata.combining(letter) < 200) or word
 
 
 def _within(texts: Sequence[str], word: str) -> list[range]:
@@ -112,7 +108,7 @@ def _spans(texts: Sequence[str], word: str, fold: Callable[[str], str]) -> list[
 
 def text_of(texts: Sequence[str]) -> str:
     """Return neighbouring tokens as one string: bytes joined, WordPiece's ``##`` removed."""
-    pieces = [text.removeprefix("##") if place else text for place, text in enumerate(texts)]
+    pieces = [*texts[:1], *(text.removeprefix("##") for text in texts[1:])]
 
     def decoded(match: re.Match[str]) -> str:
         numbers = re.findall(r"0x([0-9A-Fa-f]{2})", match.group())
@@ -132,17 +128,17 @@ def word_ranges(tokens: Tokens) -> list[range]:
     marked = any(text.startswith(" ") for text in texts)
     words: list[range] = []
     inside = blank = False
-    for place, (text, special) in enumerate(zip(texts, tokens.special, strict=True)):
+    for index, (text, special) in enumerate(zip(texts, tokens.special, strict=True)):
         first = text.removeprefix("##")
-        goes_on = text.startswith("##") or (marked and _goes_on(first)) or _is_within(first)
-        begun = blank and (_BYTES.match(first) is not None or first[:1].isalnum())
+        is_byte = _BYTES.match(first) is not None
+        inside_character = is_byte and 0x80 <= int(first[3:5], 16) < 0xC0
+        goes_on = text.startswith("##") or (marked and _goes_on(first)) or inside_character
+        begun = blank and (is_byte or first[:1].isalnum())
         if not special and (begun or (inside and goes_on)):
-            words[-1] = range(words[-1].start, place + 1)
+            words[-1] = range(words[-1].start, index + 1)
         else:
-            words.append(range(place, place + 1))
-        end = (
-            text_of(texts[words[-1].start : place + 1])[-1:] if _BYTES.match(first) else first[-1:]
-        )
+            words.append(range(index, index + 1))
+        end = text_of(texts[words[-1].start : index + 1])[-1:] if is_byte else first[-1:]
         inside = not special and (end == "\ufffd" or end.isalnum())  # \ufffd: half a character
         blank = text == " " and not special
     return words
@@ -174,19 +170,11 @@ def _goes_on(text: str) -> bool:
     return first.isalnum() or _CONTRACTION.fullmatch(text) is not None
 
 
-def _is_within(text: str) -> bool:
-    """Return whether a token begins inside a character, with a byte that cannot be its first."""
-    return _BYTES.match(text) is not None and 0x80 <= int(text[3:5], 16) < 0xC0
-
-
 # A requested word ----------------------------------------------------------------------------
 
 
 class Word(NamedTuple):
-    """A word of the text and its other occurrences.
-
-    span: the indices of its tokens. elsewhere: the first token of each other occurrence.
-    """
+    """The range of a word's tokens, and the first token of each other occurrence in the text."""
 
     span: range
     elsewhere: tuple[int, ...] = ()
@@ -228,9 +216,9 @@ def find_in(tokens: Tokens, wanted: str) -> Word | None:
         the same. A number beyond the text, such as a year, is a word.
     """
     if re.fullmatch(r"-?[0-9]{1,18}", wanted):
-        place = int(wanted) + (len(tokens) if wanted.startswith("-") else 0)
-        if 0 <= place < len(tokens):
-            return Word(range(place, place + 1))
+        index = int(wanted) + (len(tokens) if wanted.startswith("-") else 0)
+        if 0 <= index < len(tokens):
+            return Word(range(index, index + 1))
     spans, chosen = word_spans(tokens, wanted), 0
     numbered = _NUMBERED.fullmatch(wanted)
     if not spans and numbered:
@@ -242,5 +230,5 @@ def find_in(tokens: Tokens, wanted: str) -> Word | None:
             chosen = next((nth for nth, span in enumerate(spans) if at in span), len(spans))
     if chosen >= len(spans):
         return None
-    others = tuple(span.start for place, span in enumerate(spans) if place != chosen)
+    others = tuple(span.start for index, span in enumerate(spans) if index != chosen)
     return Word(spans[chosen], others)

@@ -29,8 +29,8 @@ _LOW_RANK = re.compile(r"(.+)\.lora_(?:embedding_)?([AB])(?:\.weight)?")
 _WHOLE = re.compile(r"(?!.*lora_).+\.(weight|bias)")
 _WRAPPED = re.compile(r"\.(base_layer|original_module|modules_to_save)(?=\.)")
 _PROMPTS = re.compile(r".*(PROMPT|P_TUNING|PREFIX|CPT).*")
+# Matches patterns of a stranger's config that could take for ever on a name.
 _SLOW = re.compile(r"\)[*+?{]|([*+{].*){4}")
-"""Matches patterns of a stranger's config that could take for ever on a name."""
 
 _KNOWN = {
     *("peft_type", "base_model_name_or_path", "revision", "lora_alpha", "alpha_pattern", "r"),
@@ -41,8 +41,8 @@ _KNOWN = {
 }
 """Fields of an adapter's config that are read here, or say no more than its tensors do."""
 
+# Ways of drawing the first A and B of a training that leave the base's own weights as they are.
 _FIRST_VALUES = (True, False, None, "gaussian", "eva", "orthogonal")
-"""Ways of drawing the first A and B of a training that leave the base's own weights as they are."""
 
 
 class LoraAdapter:
@@ -58,7 +58,7 @@ class LoraAdapter:
         with damaged(f"the {ADAPTER} of {name!r}"):
             fields = dict(read_json(directory / ADAPTER))
             alphas = dict(fields.get("alpha_pattern") or {})
-            self._alphas = {re.compile(one).pattern: finite(alpha) for one, alpha in alphas.items()}
+            self._alphas = {re.compile(end).pattern: finite(alphas[end]) for end in alphas}
             self._alpha = finite(fields.get("lora_alpha", 8))
         self._stable = fields.get("use_rslora")
         beside = (directory / "config.json").is_file()
@@ -67,7 +67,15 @@ class LoraAdapter:
         if self.base == "" or _WEIGHTS not in file_names(directory):
             lack = f"{_WEIGHTS} beside it" if self.base != "" else "base_model_name_or_path"
             raise LoadError(f"the {ADAPTER} of {name!r} has no {lack}: save it again with peft")
-        self._check(fields)
+        kind, first = str(fields.get("peft_type")), fields.get("init_lora_weights")
+        if kind != "LORA":
+            raise self._refused(f"is of the type {kind}", prompts=bool(_PROMPTS.fullmatch(kind)))
+        if first not in _FIRST_VALUES:
+            raise self._refused(f"says init_lora_weights = {first!r}, which changes its base too")
+        for pattern in filter(_SLOW.search, self._alphas):
+            raise self._refused(f"says alpha_pattern = {pattern!r}")
+        for field in filter(fields.get, sorted(fields.keys() - _KNOWN)):
+            raise self._refused(f"says {field} = {fields[field]!r}")
         shapes = check_weights(name, directory, [_WEIGHTS])
         self.tensors = StoredTensors([directory / _WEIGHTS], fields)
         try:
@@ -82,17 +90,6 @@ class LoraAdapter:
         where = "beside it" if self.base is None else repr(self.base)
         return f"its LoRA adapter is merged into the model {where} (tensors: {len(self._parts)})"
 
-    def _check(self, fields: Mapping[str, Any]) -> None:
-        kind, first = str(fields.get("peft_type")), fields.get("init_lora_weights")
-        if kind != "LORA":
-            raise self._refused(f"is of the type {kind}", prompts=bool(_PROMPTS.fullmatch(kind)))
-        if first not in _FIRST_VALUES:
-            raise self._refused(f"says init_lora_weights = {first!r}, which changes its base too")
-        for pattern in filter(_SLOW.search, self._alphas):
-            raise self._refused(f"says alpha_pattern = {pattern!r}")
-        for field in filter(fields.get, sorted(fields.keys() - _KNOWN)):
-            raise self._refused(f"says {field} = {fields[field]!r}")
-
     def _refused(self, why: str, prompts: bool = False) -> UnsupportedError:
         mend = "merge it into its base with peft (merge_and_unload), save that and open it"
         if prompts:
@@ -104,22 +101,22 @@ class LoraAdapter:
 
     def _read_parts(self, shapes: Shapes) -> dict[str, dict[str, str]]:
         """Return the stored tensors A, B and the whole one by the name of the base's tensor."""
-        found: dict[str, dict[str, str]] = {}
+        by_path: dict[str, dict[str, str]] = {}
         for stored in shapes:
             path = _WRAPPED.sub("", stored.removeprefix(_PREFIX))
             low = _LOW_RANK.fullmatch(path)
             if stored == path or not (low or _WHOLE.fullmatch(path)):
                 raise self._refused(f"has the tensor {stored}")
             name, part = (f"{low[1]}.weight", low[2]) if low else (path, "whole")
-            found.setdefault(name, {})[part] = stored
-        for path, parts in found.items():
+            by_path.setdefault(name, {})[part] = stored
+        for path, parts in by_path.items():
             pair = [shapes[parts[side]] for side in "BA" if side in parts]
             if pair and ([*map(len, pair)] != [2, 2] or pair[0][1] != pair[1][0]):
                 raise LoadError(
                     f"the adapter {self.name!r} is damaged: B and A of {path} should be (out, "
                     f"rank) and (rank, in), got {' and '.join(map(str, pair))}"
                 )
-        return found
+        return by_path
 
     def on(self, names: Collection[str], turned: Collection[str]) -> dict[str, Change]:
         """Return the changes that the adapter makes to the base, by the changed tensor's name.
@@ -127,24 +124,24 @@ class LoraAdapter:
         names: of the base's tensors, which may have a prefix more or less than in the adapter.
         turned: those that are stored as (in, out). Raises LoadError if the base lacks a tensor.
         """
-        found: dict[str, Change] = {}
+        changes: dict[str, Change] = {}
         for path, parts in self._parts.items():
-            alike = (one for one in names if one.endswith(f".{path}") or path.endswith(f".{one}"))
+            alike = (own for own in names if own.endswith(f".{path}") or path.endswith(f".{own}"))
             name = path if path in names else next(alike, None)
             if name is None:
                 raise LoadError(
                     f"the adapter {self.name!r} changes {path}, which its base model does not "
                     "have: it belongs to another model"
                 )
-            found[name] = partial(self._changed, path, parts, name in turned)
-        return found
+            changes[name] = partial(self._changed, path, parts, name in turned)
+        return changes
 
     def _changed(
         self, path: str, parts: Mapping[str, str], turned: bool, tensor: Any
     ) -> NDArray[np.float32]:
         base: NDArray[np.float32] = tensor.astype(np.float32)
         read = {part: self.tensors[stored].astype(np.float32) for part, stored in parts.items()}
-        found, shapes = read.get("whole", base), [read.get("whole", base).shape]
+        changed, shapes = read.get("whole", base), [read.get("whole", base).shape]
         if "A" in parts:
             left, right = read["B"], read["A"]
             if turned or "lora_embedding_A" in parts["A"]:
@@ -157,15 +154,13 @@ class LoraAdapter:
                     f"{base.shape} there, and {shape} in the adapter"
                 )
         if "A" in parts:
-            found = (found + self._scale(path, len(read["A"])) * (left @ right)).astype(np.float32)
-        return found
+            changed = changed + self._scale(path, len(read["A"])) * (left @ right)
+        return changed
 
     def _scale(self, path: str, rank: int) -> np.float32:
         """Return α/r of a matrix, or α/√r. path: its name."""
-        module = path.removesuffix(".weight")
-        fitting = (
-            alpha for one, alpha in self._alphas.items() if re.match(rf"(.*\.)?({one})$", module)
-        )
+        name, alphas = path.removesuffix(".weight"), self._alphas.items()
+        fitting = (alpha for end, alpha in alphas if re.match(rf"(.*\.)?({end})$", name))
         return np.float32(next(fitting, self._alpha) / (sqrt(rank) if self._stable else rank))
 
 

@@ -52,51 +52,33 @@ class FoundAttention:
 Answer = Callable[[FoundAttention], AttentionFunction]
 
 _answer: ContextVar[Answer | None] = ContextVar("attnviz attention", default=None)
-
-
-class _Lookup:
-    """Replaces ``AttentionInterface.get_interface`` while any thread is observed."""
-
-    def __init__(self) -> None:
-        self._interface: Any = AttentionInterface
-        self._plain: Any = AttentionInterface.get_interface
-        self._open = 0
-        self._guard = Lock()
-
-    def enter(self) -> None:
-        with self._guard:
-            self._open += 1
-            if self._open > 1:
-                return
-            plain = self._plain = self._interface.get_interface
-
-            def get_interface(
-                functions: AttentionInterface, attn_implementation: str, default: Any
-            ) -> Any:
-                own, answer = plain(functions, attn_implementation, default), _answer.get()
-                return own if answer is None else answer(FoundAttention(own, default))
-
-            self._interface.get_interface = get_interface
-
-    def leave(self) -> None:
-        with self._guard:
-            self._open -= 1
-            if not self._open:
-                self._interface.get_interface = self._plain
-
-
-_lookup = _Lookup()
+_interface: Any = AttentionInterface
+_open: list[Any] = []  # the library's own look-up, once for each observed run in any thread
+_guard = Lock()
 
 
 @contextmanager
 def answering(answer: Answer) -> Iterator[None]:
     """Let ``answer`` choose the attention functions of this thread's modules in this context."""
     token = _answer.set(answer)
-    _lookup.enter()
+    with _guard:
+        plain = _open[0] if _open else _interface.get_interface
+        _open.append(plain)
+
+        def get_interface(
+            functions: AttentionInterface, attn_implementation: str, default: Any
+        ) -> Any:
+            own, chosen = plain(functions, attn_implementation, default), _answer.get()
+            return own if chosen is None else chosen(FoundAttention(own, default))
+
+        _interface.get_interface = get_interface
     try:
         yield
     finally:
-        _lookup.leave()
+        with _guard:
+            _open.pop()
+            if not _open:
+                _interface.get_interface = plain
         _answer.reset(token)
 
 

@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from attnviz.attention.checkpoint import open_checkpoint
-from attnviz.attention.decoder_config import DecoderConfig
-from attnviz.attention.family_reading import StoredParameters, llama_stack
+from attnviz.attention.checkpoint import DecoderConfig, llama_stack, open_checkpoint
+from attnviz.attention.family_reading import StoredParameters
 from attnviz.errors import LoadError, UsageError
 from attnviz.models.model import trained_tokens
 from attnviz.models.stack_model import StackModel

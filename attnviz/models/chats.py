@@ -24,11 +24,10 @@ from attnviz.reading import TEXT_BYTES
 Message = Mapping[str, Any]
 """One turn: its ``role``, its ``content`` as a text, as parts or None, and what else it has."""
 
-_MARK = "\ue000{}\ue001"
-"""Takes the place of a text: characters of private use, which no template changes."""
+_MARK = "\ue000{}\ue001"  # stands for a text: characters of private use, which no template changes
 
+# The fields for what an assistant thought, which templates leave out of earlier turns.
 _THOUGHTS = ("reasoning_content", "reasoning", "thinking")
-"""The fields for what an assistant thought, which templates leave out of earlier turns."""
 
 
 class ChatText(NamedTuple):
@@ -51,13 +50,10 @@ def with_texts(chat: Sequence[Message], change: Callable[[int, str, bool], str])
 
     def changed(number: int, name: str, value: Any) -> Any:
         if name == "content" and isinstance(value, list):
-            return [
-                {key: changed(number, key, each) for key, each in part.items()} for part in value
-            ]
-        named = name in ("content", "text", *_THOUGHTS)
-        return (
-            change(number, value, name in _THOUGHTS) if named and isinstance(value, str) else value
-        )
+            return [{key: changed(number, key, part[key]) for key in part} for part in value]
+        if name not in ("content", "text", *_THOUGHTS) or not isinstance(value, str):
+            return value
+        return change(number, value, name in _THOUGHTS)
 
     return [
         {name: changed(number, name, value) for name, value in message.items()}
@@ -76,25 +72,26 @@ def chat_text(
     """
     text, texts = finished_chat(name, template, chat, answering), list[tuple[int, str, bool]]()
 
-    def marked(*one: Any) -> str:
-        texts.append(one)
+    def marked(*text: Any) -> str:
+        texts.append(text)
         return _MARK.format(len(texts) - 1)
 
     frame = _rendered(name, template, with_texts(chat, marked), answering)
     literals = re.split(_MARK.format("([0-9]+)"), frame)
     places: dict[int, tuple[int, int]] = {}
     at, number = (len(literals[0]) if text.startswith(literals[0]) else -1), len(chat) - 1
-    for place, literal in zip(map(int, literals[1::2]), literals[2::2], strict=True):
-        number, said, _ = texts[place]
-        forms = (said, said.strip(), said.rstrip(), said.lstrip())
+    for index, literal in zip(map(int, literals[1::2]), literals[2::2], strict=True):
+        number, content, _ = texts[index]
+        forms = (content, content.strip(), content.rstrip(), content.lstrip())
         kept = next((form for form in forms if text.startswith(form + literal, max(at, 0))), None)
-        if kept is None or at < 0 or place in places:
+        if kept is None or at < 0 or index in places:
             raise _lost(name, number, chat[number])
-        places[place] = at, at + len(kept)
+        places[index] = at, at + len(kept)
         at += len(kept) + len(literal)
-    missing = [one[0] for place, one in enumerate(texts) if place not in places and not one[2]]
-    if missing or at != len(text):
-        number = missing[0] if missing else number
+    for index, (message, _, is_thought) in enumerate(texts):
+        if index not in places and not is_thought:
+            raise _lost(name, message, chat[message])
+    if at != len(text):
         raise _lost(name, number, chat[number])
     known = sorted(places)
     return ChatText(text, tuple(places[at] for at in known), tuple(texts[at][0] for at in known))
@@ -109,8 +106,8 @@ def finished_chat(
     template refuses the chat, or cannot read contents that are lists of parts.
     """
     text = _rendered(name, template, chat, answering)
-    parts = [one["content"] for one in chat if isinstance(one.get("content"), list)]
-    if any(str(one) in text for one in parts):
+    contents = (message.get("content") for message in chat)
+    if any(isinstance(parts, list) and str(parts) in text for parts in contents):
         raise UsageError(f"the chat template of {name!r} takes contents as texts, not in parts")
     return text
 
@@ -133,7 +130,7 @@ def _rendered(name: str, template: ChatTemplate, chat: Sequence[Message], answer
         special: Mapping[str, Any] = template.special
         with third_party(f"{subject} cannot be used"):
             try:
-                found: Any = render_jinja_template(
+                texts: Any = render_jinja_template(
                     conversations=[[dict(message) for message in chat]],
                     chat_template=template.source,
                     add_generation_prompt=answering,
@@ -143,19 +140,15 @@ def _rendered(name: str, template: ChatTemplate, chat: Sequence[Message], answer
                 if type(error) is not TemplateError:  # only this one is the template's own message
                     raise
                 raise UsageError(f"{subject} refuses this chat: {one_line(error)}") from error
-        text: str = found[0][0]
-        return text
+        return str(texts[0][0])
 
     return confined(subject, render)
 
 
 # A program with limits --------------------------------------------------------------------------
 
-_SECONDS, _PATIENCE = 1, 60
-"""Seconds of processor time, and of waiting for them on a busy computer."""
-
-_BYTES = 2**28
-"""Memory beyond that of this process; the text of a long chat takes a thousandth."""
+_SECONDS, _PATIENCE = 1, 60  # seconds of processor time, and of waiting for them on a busy computer
+_BYTES = 2**28  # memory beyond that of this process; the text of a long chat takes a thousandth
 
 
 def confined(name: str, program: Callable[[], str]) -> str:
@@ -191,13 +184,22 @@ def confined(name: str, program: Callable[[], str]) -> str:
 
 
 def _answer(program: Callable[[], str], sink: int) -> NoReturn:
-    """Write the text or the error of a program to a pipe, and end this process."""
+    """Write a program's text or error to a pipe, within limits, and end this process."""
     told = ["", ""]
     try:
+        import resource
+
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
             signal.signal(number, signal.SIG_DFL)
         signal.alarm(_PATIENCE)
-        _limit()
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS))
+        pages = Path("/proc/self/statm")
+        if pages.exists():  # on Linux
+            most = int(pages.read_text().split()[0]) * resource.getpagesize() + _BYTES
+            hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+            most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+            resource.setrlimit(resource.RLIMIT_AS, (most, most))
         told = ["text", program()]
     except errors.AttnvizError as error:
         told = [type(error).__name__, str(error)]
@@ -206,17 +208,3 @@ def _answer(program: Callable[[], str], sink: int) -> NoReturn:
             with open(sink, "w", encoding="ascii") as stream:
                 json.dump(told, stream)
         os._exit(0)
-
-
-def _limit() -> None:
-    """Limit the memory and the processor time of this process; its memory on Linux only."""
-    import resource
-
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS))
-    pages = Path("/proc/self/statm")
-    if pages.exists():
-        most = int(pages.read_text().split()[0]) * resource.getpagesize() + _BYTES
-        hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(resource.RLIMIT_AS, (most, most))

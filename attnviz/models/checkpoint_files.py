@@ -17,8 +17,7 @@ from attnviz.models.shapes import ABOUT_SCHEME
 from attnviz.models.third_party import one_line
 from attnviz.reading import damage, damaged, parse_json, read_json, repeated
 
-ADAPTER = "adapter_config.json"
-"""The file that makes a directory that of an adapter, alone or beside a model."""
+ADAPTER = "adapter_config.json"  # makes a directory that of an adapter, alone or beside a model
 
 QUANTISED = {
     "hf_quant_config.json": "modelopt",
@@ -46,33 +45,22 @@ _VOCABULARY = (
 )
 _SIDE = ("generation_config.json", "*token*.json", "chat_template.jinja", *_VOCABULARY)
 _LONGEST_NAME = 255
-_HEADER_BYTES = 2**25
-"""The longest header of a safetensors file: 32 MiB, enough for 300,000 tensors."""
-
+_HEADER_BYTES = 2**25  # the longest header of a safetensors file, enough for 300,000 tensors
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".h5", ".msgpack", ".onnx", ".ot", ".gguf")
 
 
-Shapes = Mapping[str, tuple[int, ...]]
-"""Shapes of the tensors in weight files by name."""
-
+Shapes = Mapping[str, tuple[int, ...]]  # shapes of the tensors in weight files by name
 _LAYERS = re.compile(r"(num_|n_)?((hidden|encoder|decoder)_)?layers?")
 _REPEATED = re.compile(
     r".*(layers?|blocks|depths?|codebooks|groups|group_num|experts|stages|block_sizes|repeats|replace|"
     r"networks|per_block|quantizers|inputs|ngram)"
 )
-_MOST_REPEATED = 2_000
-"""The largest number of layers or other parts: building more would take minutes."""
-
+_MOST_REPEATED = 2_000  # the most layers or other parts: building more would take minutes
 _ROTARY = re.compile("(rope|rotary).*(theta|base)|^factor$")
 _EXPERTS = re.compile(r"(num|n)(_routed|_local)?_experts")
-_MOST_EXPERTS = 2**17
-"""The largest number of experts in all layers; known models have up to 20,000."""
-
-_LIMITS = {"num_labels": 10**6}
-"""Limits of further fields: a model may have many text classes."""
-
-_MOST_SHARED = 128
-"""The largest number of layers with shared weights; no model is known to have more."""
+_MOST_EXPERTS = 2**17  # the largest number of experts in all layers; known models have up to 20,000
+_LIMITS = {"num_labels": 10**6}  # limits of further fields: a model may have many text classes
+_MOST_SHARED = 128  # the most layers with shared weights; no model is known to have more
 
 
 class PickleError(LoadError):
@@ -135,8 +123,8 @@ def weight_files(
             f"convert them to safetensors, or pass --allow-pickle if you trust their author"
         )
     others = sorted(other for other in names if other.endswith(_WEIGHTS))
-    found = f"only {', '.join(others[:3])}, which cannot be read here" if others else "none"
-    raise LoadError(f"{name!r} has no weights: expected {_SAFE[0]}, found {found}")
+    has = f"only {', '.join(others[:3])}, which cannot be read here" if others else "none"
+    raise LoadError(f"{name!r} has no weights: expected {_SAFE[0]}, found {has}")
 
 
 def _shards(name: str, index: Path, ending: str) -> list[str]:
@@ -174,9 +162,18 @@ def check_weights(name: str, directory: Path, weights: list[str]) -> Shapes:
         more = others if len(absent) > 1 else ""
         raise LoadError(f"{name!r} is incomplete: {absent[0]} is missing{more}")
     shapes: dict[str, tuple[int, ...]] = {}
-    for file in weights:
-        if file.endswith(".safetensors"):
-            shapes |= _safetensors_shapes(name, directory / file)
+    for path in (directory / file for file in weights if file.endswith(".safetensors")):
+        try:
+            with path.open("rb") as stream:
+                _header_length(stream)
+            with safe_open(path, framework="numpy") as file:
+                names = file.keys()  # the file contains no mapping
+                shapes |= {tensor: tuple(file.get_slice(tensor).get_shape()) for tensor in names}
+        except damage() as error:
+            raise LoadError(
+                f"{name!r} is damaged: {path.name} is not a complete safetensors file "
+                f"({one_line(error)}); delete {str(path.resolve())!r} and get it again"
+            ) from error
     return shapes
 
 
@@ -186,20 +183,6 @@ def stored_metadata(directory: Path, weights: list[str]) -> dict[str, str]:
         return {}
     with safe_open(directory / weights[0], framework="numpy") as file:
         return dict(file.metadata() or {})
-
-
-def _safetensors_shapes(name: str, path: Path) -> Shapes:
-    try:
-        with path.open("rb") as stream:
-            _header_length(stream)
-        with safe_open(path, framework="numpy") as file:
-            names = file.keys()  # the file contains no mapping
-            return {tensor: tuple(file.get_slice(tensor).get_shape()) for tensor in names}
-    except damage() as error:
-        raise LoadError(
-            f"{name!r} is damaged: {path.name} is not a complete safetensors file "
-            f"({one_line(error)}); delete {str(path.resolve())!r} and get it again"
-        ) from error
 
 
 def tensor_header(path: Path) -> tuple[int, dict[str, Any]]:
@@ -223,11 +206,9 @@ def read_config(name: str, directory: Path) -> dict[str, Any]:
     """Return the fields of config.json; LoadError for none, or one of an absurd type or value."""
     path = directory / "config.json"
     if not path.is_file():
-        named = filter(Path.is_file, sorted(directory.glob("*.gguf")))
-        found = next((path for path in named if not gguf_part(path)), None)
-        typed = (
-            "" if found is None else f"; attnviz params {shlex.quote(str(found))} counts its GGUF"
-        )
+        files = filter(Path.is_file, sorted(directory.glob("*.gguf")))
+        gguf = next((file for file in files if not gguf_part(file)), None)
+        typed = f"; attnviz params {shlex.quote(str(gguf))} counts its GGUF" if gguf else ""
         inside = [*directory.glob("*/config.json"), *directory.glob(f"*/{ADAPTER}")]
         if inside:  # as a trainer leaves them
             last = max(inside, key=os.path.getmtime).parent
@@ -340,13 +321,13 @@ def check_layers(name: str, fields: Mapping[str, Any], shapes: Shapes | None = N
         )
 
 
-def _is_names(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str) for item in value)
-
-
 _FIELDS: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
     ("model_type", "the name of a model type", lambda value: isinstance(value, str)),
-    ("architectures", "a list of class names", _is_names),
+    (
+        "architectures",
+        "a list of class names",
+        lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value),
+    ),
     ("auto_map", "an object of class names", lambda value: isinstance(value, dict)),
     (
         "sliding_window",

@@ -1,31 +1,99 @@
-"""Cuts heads out of the tensors of a model, along the axes that are shorter in the smaller model.
+"""Cuts heads out of a model: which ones stay, and the tensors of the smaller model.
+
+An architecture has one head count for all its layers, and one number of query heads for each
+key/value head. So an ablated head is cut out only if every layer loses one; else it stays as
+padding, silenced by zeros in the output projection.
 
 No names of modules are known here: a tensor whose axis is shorter in the smaller model holds heads
 along that axis, and the two lengths give the width of each head. The caller checks this reading by
 the outputs of the smaller model.
-
-Which heads stay is decided in ``head_plan``; an ablated head that stays as padding is silenced by
-zeros in the output projection.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from attnviz.errors import UnsupportedError
-from attnviz.models.head_plan import CutPlan, Removed
 from attnviz.records import ModelInfo
+
+if TYPE_CHECKING:  # plans are made without torch
+    from torch import Size, Tensor
+
+Removed = Mapping[int, Collection[int]]
+"""For each layer the ablated query heads; a layer without any may be left out."""
 
 _BLOCK = re.compile(r"(.*\.\d+)\.")
 
 
 class UncutError(Exception):
     """Raised if a tensor's axis cannot be split into heads, so that another size must be tried."""
+
+
+@dataclass(frozen=True)
+class CutPlan:
+    """A plan for cutting heads: how many heads each layer keeps, the same number in all, and which.
+
+    heads, kv_heads: how many query heads and key/value heads every layer keeps.
+    query: for each layer the original query heads that stay, in order; ``heads`` of them.
+    key: for each layer the original key/value heads that stay, in order; ``kv_heads`` of them.
+    """
+
+    heads: int
+    kv_heads: int
+    query: Mapping[int, tuple[int, ...]]
+    key: Mapping[int, tuple[int, ...]]
+
+
+def cut_plans(
+    removed: Removed, layers: Iterable[int], heads: int, kv_heads: int
+) -> tuple[CutPlan, ...]:
+    """Return every plan with fewer heads that keeps all but ``removed`` ones, smallest first."""
+    if heads % kv_heads:
+        return ()
+    size = heads // kv_heads  # query heads on one key/value head
+    live = {
+        layer: [
+            [head for head in range(first, first + size) if head not in removed.get(layer, ())]
+            for first in range(0, heads, size)
+        ]
+        for layer in layers
+    }
+    most_groups = max((sum(map(bool, groups)) for groups in live.values()), default=kv_heads)
+    most_members = max((len(group) for groups in live.values() for group in groups), default=size)
+    shapes = [
+        (kept, members)
+        for kept in range(max(most_groups, 1), kv_heads + 1)
+        for members in range(max(most_members, 1), size + 1)
+        if (kept, members) != (kv_heads, size)
+    ]
+    # A query head costs two projections (its query and its output), a key/value head two as well.
+    shapes.sort(key=lambda shape: shape[0] * shape[1] + shape[0])
+    return tuple(_plan(live, size, *shape) for shape in shapes)
+
+
+def _plan(live: Mapping[int, list[list[int]]], size: int, kept: int, members: int) -> CutPlan:
+    key = {
+        layer: _filled([i for i, g in enumerate(groups) if g], kept, range(len(groups)))
+        for layer, groups in live.items()
+    }
+    query = {
+        layer: tuple(
+            head
+            for group in key[layer]
+            for head in _filled(groups[group], members, range(group * size, (group + 1) * size))
+        )
+        for layer, groups in live.items()
+    }
+    return CutPlan(kept * members, kept, query, key)
+
+
+def _filled(chosen: list[int], count: int, among: range) -> tuple[int, ...]:
+    """Return ``count`` heads of ``among`` in order: the chosen ones, and others to fill up."""
+    others = [head for head in among if head not in chosen]
+    return tuple(sorted(chosen + others[: count - len(chosen)]))
 
 
 @dataclass(frozen=True)
@@ -85,7 +153,7 @@ def silenced(
 
 def cut_tensors(
     state: Mapping[str, Tensor],
-    shapes: Mapping[str, torch.Size],
+    shapes: Mapping[str, Size],
     plan: CutPlan,
     info: ModelInfo,
     projections: Mapping[int, OutputProjection],
@@ -117,25 +185,12 @@ def cut_tensors(
 def _kept(full: int, short: int, plan: CutPlan, info: ModelInfo, layer: int, fused: bool) -> Tensor:
     """Return the indices of the ``short`` entries of ``full`` that stay along a tensor's axis."""
     query, key = plan.query[layer], plan.key[layer]
-
-    def separate(kept: tuple[int, ...], heads: int) -> Callable[[], Tensor] | None:
-        width, rest = divmod(full, heads)
-        if rest or width * len(kept) != short:
-            return None
-        return lambda: _spans(kept, width)
-
-    def together() -> Callable[[], Tensor] | None:
-        width, rest = divmod(full, info.heads + 2 * info.kv_heads)
-        if rest or width * (len(query) + 2 * len(key)) != short:
-            return None
-        keys = [info.heads + head for head in key]
-        values = [info.heads + info.kv_heads + head for head in key]
-        return lambda: _spans((*query, *keys, *values), width)
-
-    readings = {
-        "query": separate(query, info.heads),
-        "key": separate(key, info.kv_heads),
-        "fused": together(),
+    keys = [info.heads + head for head in key]
+    values = [info.heads + info.kv_heads + head for head in key]
+    readings: dict[str, tuple[Sequence[int], int]] = {
+        "query": (query, info.heads),
+        "key": (key, info.kv_heads),
+        "fused": ((*query, *keys, *values), info.heads + 2 * info.kv_heads),
     }
     # Keys of width D look like queries of width D·K/H; the model's own width tells them apart.
     order = ["query", "key"]
@@ -143,13 +198,16 @@ def _kept(full: int, short: int, plan: CutPlan, info: ModelInfo, layer: int, fus
         order.reverse()
     order.insert(0 if fused else 2, "fused")
     for name in order:
-        reading = readings[name]
-        if reading is not None:
-            return reading()
+        kept, heads = readings[name]
+        width, rest = divmod(full, heads)
+        if not rest and width * len(kept) == short:
+            return _spans(kept, width)
     raise UncutError
 
 
-def _spans(heads: tuple[int, ...] | list[int], width: int) -> Tensor:
+def _spans(heads: Sequence[int], width: int) -> Tensor:
     """Return the indices of some heads' entries along an axis."""
+    import torch
+
     starts = torch.tensor(heads, dtype=torch.long)[:, None] * width
     return (starts + torch.arange(width)).flatten()

@@ -30,6 +30,7 @@ from attnviz.errors import LoadError, OfflineError, UsageError
 from attnviz.models import checkpoint_files as files
 from attnviz.models.shapes import hint
 from attnviz.models.third_party import ErrorsAs, one_line, quietly, third_party
+from attnviz.models.work import LoadOptions, Progress
 
 if TYPE_CHECKING:  # needs NumPy
     from attnviz.models.adapters import LoraAdapter
@@ -46,9 +47,8 @@ class Snapshot(NamedTuple):
     adapter: LoraAdapter | None = None
 
 
+# Valid names of a branch or tag, roughly as in git: the name becomes a path in the cache.
 _REVISION = re.compile(r"(?!.*\.\.)[^\s/~^:?*\[\\\x00-\x1f\x7f][^\s~^:?*\[\\\x00-\x1f\x7f]*")
-"""Valid names of a branch or tag, roughly as in git: the name becomes a path in the cache."""
-
 _NOT_CACHED = LoadError("it is not in the local cache")
 
 
@@ -56,19 +56,11 @@ class _TokenizerError(LoadError):
     """Raised if a cached checkpoint lacks only a tokenizer's vocabulary."""
 
 
-def find_checkpoint(
-    name: str,
-    *,
-    revision: str | None = None,
-    offline: bool = False,
-    allow_pickle: bool = False,
-    with_code: bool = False,
-    progress: Progress | None = None,
-) -> Snapshot:
+def find_checkpoint(name: str, options: LoadOptions) -> Snapshot:
     """Return the directory with the files of a checkpoint; download them if not cached.
 
-    name: a directory or a hub id; for an adapter, the result is its base's directory. with_code:
-    True downloads Python files too. progress: called as ``progress(file, done, total)`` in bytes.
+    name: a directory or a hub id; for an adapter, the result is its base's directory. options: of
+    these revision, offline, allow_pickle and progress; trust_remote_code downloads Python files.
     Raises LoadError if there is no such model, no access to it, or a transfer failed; OfflineError
     if it is not in the cache, and the network is not to be used or does not answer; UsageError for
     a revision of a directory, or an invalid one.
@@ -78,24 +70,24 @@ def find_checkpoint(
         if (directory := files.local_directory(name, revision)) is not None:
             return Snapshot(directory, None)
         cached = _cached(name, revision)
-        lack = _reason_unusable(name, cached, allow_pickle)
+        lack = _reason_unusable(name, cached, options.allow_pickle)
         if cached is not None and lack is None:
             return cached
-        if offline or constants.HF_HUB_OFFLINE:
+        if options.offline or constants.HF_HUB_OFFLINE:
             return _cached_without_tokenizer(cached, lack, _forbidden(name, lack))
         try:
             with quietly():
-                directory = download(name, revision, allow_pickle, with_code, progress)
+                directory = _download(name, revision, options)
             return Snapshot(directory, directory.name)
         except OfflineError as unreachable:
             return _cached_without_tokenizer(cached, lack, unreachable)
 
     from attnviz.models.adapters import with_base  # needs NumPy, a config alone does not
 
-    return Snapshot(*with_base(name, revision, find))
+    return Snapshot(*with_base(name, options.revision, find))
 
 
-def find_config(name: str, *, revision: str | None = None, offline: bool = False) -> Snapshot:
+def find_config(name: str, revision: str | None, offline: bool) -> Snapshot:
     """Return the directory of a hub id's config.json, and what quantises it beside that."""
     cached = _cached(name, revision)
     if cached is not None:
@@ -103,7 +95,7 @@ def find_config(name: str, *, revision: str | None = None, offline: bool = False
     if offline or constants.HF_HUB_OFFLINE:
         raise _forbidden(name, _NOT_CACHED)
     with quietly():
-        directory = download_config(name, revision)
+        directory = _download_config(name, revision)
         if b'"quant' not in (directory / "config.json").read_bytes():
             for file in files.QUANTISED.keys() & _listed(name, directory.name):
                 _fetch(name, file, directory.name, None)
@@ -115,10 +107,10 @@ def _cached(name: str, revision: str | None) -> Snapshot | None:
         raise UsageError(f"--revision {revision!r} is not a branch, tag or commit: give one")
     try:
         needed = ("config.json", files.ADAPTER)
-        each = [try_to_load_from_cache(name, file, revision=revision) for file in needed]
+        paths = [try_to_load_from_cache(name, file, revision=revision) for file in needed]
     except failed.HFValidationError as error:
         raise contact_error(error, name, revision) from error
-    directory = next((Path(file).parent for file in each if isinstance(file, str)), None)
+    directory = next((Path(path).parent for path in paths if isinstance(path, str)), None)
     return None if directory is None else Snapshot(directory, directory.name)
 
 
@@ -167,9 +159,8 @@ _SLOWEST = 100_000
 """The fewest bytes a second for a file other than weights, after the seconds of ``_SMALL_FILE``.
 The client's time-out restarts at every byte, so it would wait for a slow server without end."""
 
+# The headers from which the client makes names of files and directories.
 _NAMING = ("ETag", "X-Linked-ETag", "X-Repo-Commit")
-"""The headers from which the client makes names of files and directories."""
-
 _PLAIN = re.compile(r'(?:W/)?"?[0-9A-Za-z_-](?:[0-9A-Za-z_-]|\.(?!\.)){0,127}"?')
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -184,55 +175,47 @@ _USUAL_FILES = (
 
 _Answer = TypeVar("_Answer")
 
-Progress = Callable[[str, int, int | None], None]
-"""Called as ``progress(file, done, total)`` with bytes; total is None if unknown."""
-
 
 @contextmanager
 def _plain_names() -> Iterator[None]:
     """Refuse answers of a server, inside this context, that would give a file an unsafe name."""
+
+    def refuse_paths(answer: Any) -> None:
+        for header in _NAMING if answer.request.method == "HEAD" else ():
+            text = answer.headers.get(header)
+            if text is not None and _PLAIN.fullmatch(text) is None:
+                raise _StrangeAnswerError(f"the {header} {text[:80]!r}")
+
     session = get_session()
     before = session.event_hooks
-    session.event_hooks = {**before, "response": [*before["response"], _refuse_paths]}
+    session.event_hooks = {**before, "response": [*before["response"], refuse_paths]}
     try:
         yield
     finally:
         session.event_hooks = before
 
 
-def _refuse_paths(answer: Any) -> None:
-    for header in _NAMING if answer.request.method == "HEAD" else ():
-        text = answer.headers.get(header)
-        if text is not None and _PLAIN.fullmatch(text) is None:
-            raise _StrangeAnswerError(f"the {header} {text[:80]!r}")
-
-
-def download(
-    name: str, revision: str | None, allow_pickle: bool, with_code: bool, progress: Progress | None
-) -> Path:
-    """Download the needed files of a model into the local cache; return their directory.
-
-    Raises LoadError if there is no such model, no access to it, or a transfer failed, OfflineError
-    if the network does not answer.
-    """
-    directory = download_config(name, revision, progress)
+def _download(name: str, revision: str | None, options: LoadOptions) -> Path:
+    """Download what a model needs; return the directory. Errors as ``find_checkpoint``."""
+    progress = options.progress
+    directory = _download_config(name, revision, progress)
     commit = directory.name
 
     def fetch(file: str, weights: bool = False) -> Path:
         here = directory / file
         return here if here.is_file() else _fetch(name, file, commit, progress, weights=weights)
 
-    names = _listed(name, commit) or _found_by_trying(name, commit)
+    names = _listed(name, commit) or _tried(name, commit)
     # Weights come last: if they are in the cache, so are all other files.
-    for file in files.side_files(names, with_code):
+    for file in files.side_files(names, with_code=options.trust_remote_code):
         fetch(file)
-    for file in files.weight_files(name, names, fetch, allow_pickle):
+    for file in files.weight_files(name, names, fetch, options.allow_pickle):
         fetch(file, weights=True)
     return directory
 
 
-def download_config(name: str, revision: str | None, progress: Progress | None = None) -> Path:
-    """Download a config.json alone; return its directory, of the commit. Errors as ``download``."""
+def _download_config(name: str, revision: str | None, progress: Progress | None = None) -> Path:
+    """Download a config.json alone; return its directory, of the commit."""
     with ErrorsAs(lambda error: contact_error(error, name, revision)):
         first = _probe(name, "config.json", revision)
     if first.commit_hash is None:
@@ -262,33 +245,28 @@ def _fetch(
         seconds = _SMALL_FILE + (about.size or 0) / _SLOWEST
         # Weights have no time limit, and run in this thread: Ctrl-C deletes what was fetched.
         path, tag = get() if weights else _within(seconds, get), about.etag or ""
-    _check_place(name, file, path)
-    _check_content(name, file, path, tag)
+    _check_stored(name, file, path, tag)
     return path
 
 
-def _check_place(name: str, file: str, path: Path) -> None:
-    """Raise LoadError if the server has named a file so that it was stored outside the cache."""
-    found, home = path.resolve(), path.parents[file.count("/") + 2]
-    places = (Path(constants.HF_HUB_CACHE), home, home / "blobs")
-    if not any(found.is_relative_to(place.resolve()) for place in places):
+def _check_stored(name: str, file: str, path: Path, tag: str) -> None:
+    """Raise LoadError for a file outside the cache, or damaged; a damaged one is deleted."""
+    stored, home = path.resolve(), path.parents[file.count("/") + 2]
+    folders = (Path(constants.HF_HUB_CACHE), home, home / "blobs")
+    if not any(stored.is_relative_to(folder.resolve()) for folder in folders):
         raise LoadError(
-            f"{file} of {name!r} was put outside the cache, at {str(found)!r}: it is not used; "
+            f"{file} of {name!r} was put outside the cache, at {str(stored)!r}: it is not used; "
             f"delete it, and use another HF_ENDPOINT than {constants.ENDPOINT}"
         )
-
-
-def _check_content(name: str, file: str, path: Path, tag: str) -> None:
-    """Raise LoadError, and delete the file, if its SHA-256 is not ``tag``, where that is one."""
     if _SHA256.fullmatch(tag) is None:
         return
     with path.open("rb") as stream:
-        found = hashlib.file_digest(stream, "sha256").hexdigest()
-    if found != tag:
-        for damaged in (path.resolve(), path):
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    if digest != tag:
+        for damaged in (stored, path):
             damaged.unlink(missing_ok=True)
         raise LoadError(
-            f"{file} of {name!r} arrived damaged: expected the SHA-256 {tag}, got {found}; "
+            f"{file} of {name!r} arrived damaged: expected the SHA-256 {tag}, got {digest}; "
             f"run again to fetch it again"
         )
 
@@ -302,22 +280,23 @@ def _listed(name: str, commit: str) -> set[str]:
     except LoadError:
         return set()  # no readable list: the files are tried one by one
     names = {sibling.rfilename for sibling in info.siblings or ()}
-    return names if all(isinstance(one, str) for one in names) else set()
+    return names if all(isinstance(name, str) for name in names) else set()
 
 
-def _found_by_trying(name: str, commit: str) -> set[str]:
-    found: set[str] = set()
-    for file in _USUAL_FILES:
-        with suppress(failed.EntryNotFoundError):
-            with ErrorsAs(partial(_error_of_trying, name, file)):
-                _probe(name, file, commit)
-            found.add(file)
-    return found
+def _tried(name: str, commit: str) -> set[str]:
+    """Return the usual files that a server has: each is asked for."""
 
+    def is_there(file: str) -> bool:
+        def translated(error: Exception) -> Exception:
+            missing = isinstance(error, failed.EntryNotFoundError)
+            return error if missing else _transfer_error(error, name, file)
 
-def _error_of_trying(name: str, file: str, error: Exception) -> Exception:
-    is_missing = isinstance(error, failed.EntryNotFoundError)
-    return error if is_missing else _transfer_error(error, name, file)
+        with suppress(failed.EntryNotFoundError), ErrorsAs(translated):
+            _probe(name, file, commit)
+            return True
+        return False
+
+    return set(filter(is_there, _USUAL_FILES))
 
 
 @_plain_names()
@@ -354,10 +333,7 @@ def progress_bar(file: str, progress: Progress | None) -> Any:
 
 
 class _Bar:
-    """A silent replacement of tqdm's progress bar for huggingface_hub.
-
-    report: called with the bytes downloaded and the total; None for no progress reports.
-    """
+    """A silent replacement of tqdm's bar; ``report``, if any, gets the bytes done and the total."""
 
     report: Any = None
 
@@ -435,7 +411,18 @@ def contact_error(error: Exception, name: str, revision: str | None) -> LoadErro
         case failed.EntryNotFoundError():
             return LoadError(f"{name!r} has no config.json, so it is not a transformers checkpoint")
         case failed.HfHubHTTPError():
-            return _refusal(error, name)
+            status = error.response.status_code
+            if status in (401, 404):
+                return _not_found(name)
+            if status == 403:
+                return LoadError(
+                    f"{constants.ENDPOINT} refuses access to {name!r} (HTTP 403): {_LOG_IN}"
+                )
+            if status == 429 or status >= 500:
+                return OfflineError(
+                    f"{name!r} is not whole in the local cache, and {constants.ENDPOINT} answers "
+                    f"HTTP {status}: try again later{hint(name)}"
+                )
         case failed.OfflineModeIsEnabled() | TimeoutError() | ConnectionError() | _HttpError():
             return _unreachable(name, error)
     return LoadError(f"{name!r} cannot be fetched: {one_line(error)}")
@@ -446,20 +433,6 @@ def _not_found(name: str) -> LoadError:
         f"no model {name!r}: it is neither a directory here nor on {constants.ENDPOINT}, "
         f"unless it is private ({_LOG_IN}){hint(name)}"
     )
-
-
-def _refusal(error: failed.HfHubHTTPError, name: str) -> LoadError:
-    status = error.response.status_code
-    if status in (401, 404):
-        return _not_found(name)
-    if status == 403:
-        return LoadError(f"{constants.ENDPOINT} refuses access to {name!r} (HTTP 403): {_LOG_IN}")
-    if status == 429 or status >= 500:
-        return OfflineError(
-            f"{name!r} is not whole in the local cache, and {constants.ENDPOINT} answers "
-            f"HTTP {status}: try again later{hint(name)}"
-        )
-    return LoadError(f"{name!r} cannot be fetched: {one_line(error)}")
 
 
 def _unreachable(name: str, error: BaseException) -> OfflineError:

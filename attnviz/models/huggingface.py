@@ -27,80 +27,56 @@ from attnviz.errors import LoadError, UnsupportedError
 from attnviz.models import checkpoint_files as files
 from attnviz.models.adapters import LoraAdapter
 from attnviz.models.attention_interface import without_choices
-from attnviz.models.growth import check_files
-from attnviz.models.hub import Progress, find_checkpoint
+from attnviz.models.hub import find_checkpoint
 from attnviz.models.layouts import require_layout
 from attnviz.models.memory import require_memory
 from attnviz.models.model import no_logits, stated_revision, trained_tokens
-from attnviz.models.picture_texts import picture_text_model, require_picture_text
-from attnviz.models.placement import drawing, find_device, find_dtype
-from attnviz.models.prepare import prepared
-from attnviz.models.processors import (
-    open_extractor,
-    open_processor,
+from attnviz.models.picture_texts import (
     open_text_processor,
-    plain_processor,
+    picture_text_model,
+    require_picture_text,
 )
+from attnviz.models.pieces import check_files
+from attnviz.models.placement import SPREAD, drawing, find_device, find_dtype, spread
+from attnviz.models.prepare import prepared
 from attnviz.models.shapes import Shape
-from attnviz.models.speech import FEATURES, require_speech, speech_model
+from attnviz.models.speech import FEATURES, open_extractor, require_speech, speech_model
 from attnviz.models.split import require_even
 from attnviz.models.stored_tensors import StoredTensors
 from attnviz.models.third_party import quietly, third_party, tokenizing
 from attnviz.models.transformers_model import TransformersModel
-from attnviz.models.vision import PIXELS, picture_model
+from attnviz.models.vision import PIXELS, open_processor, picture_model, plain_processor
 from attnviz.models.whole import read_shape
-from attnviz.models.work import Reads
+from attnviz.models.work import USUAL, LoadOptions
 from attnviz.ranks import size
 from attnviz.reading import read_json
 from attnviz.records import NO_PREDICTIONS
 
 _VERSION = transformers.__version__
-_TOKENIZER = re.compile(r"(Tokenizer(Fast)?|Backend)$")
-"""The endings of tokenizer class names."""
-
+_TOKENIZER = re.compile(r"(Tokenizer(Fast)?|Backend)$")  # the endings of tokenizer class names
 _bars: Any = _untyped_logging
 _loading: Any = _untyped_loading
 
 
-def load_transformers(
-    name: str,
-    *,
-    revision: str | None = None,
-    device: str = "cpu",
-    dtype: str = "auto",
-    offline: bool = False,
-    trust_remote_code: bool = False,
-    allow_pickle: bool = False,
-    progress: Progress | None = None,
-    spread: Mapping[str, Any] | None = None,
-    tp: bool = False,
-    logits: bool = False,
-    reads: Reads = "text",
-) -> TransformersModel:
+def load_transformers(name: str, options: LoadOptions = USUAL) -> TransformersModel:
     """Load a checkpoint: a local directory, or a hub id from the cache or the network.
 
-    The options are those of ``LoadOptions``. spread: what places its layers, see
-    ``placement.spread``; None for one device. tp: True splits it over the processes of torchrun.
-    logits: True refuses a checkpoint whose class has no head, before its weights are read.
-    reads: a picture opens the part that reads pictures, as a ``PictureModel``; a picture and text a
-    vision-language model, as a ``PictureTextModel``; a sound Whisper, as a ``SpeechModel``.
+    options: of which ``work.logits`` refuses a checkpoint whose class has no head before its
+    weights are read. ``work.reads``: a picture opens the part that reads pictures, as a
+    ``PictureModel``; a picture and text a vision-language model, as a ``PictureTextModel``; a sound
+    Whisper, as a ``SpeechModel``.
 
     Raises LoadError if the model is not found, without access, incomplete, damaged or refused as
     unsafe; OfflineError if it is not in the cache, and the network is not to be used or does not
     answer; UnsupportedError if it has no attention heads or takes no text; UsageError for an
     unknown dtype or device, or a missing head.
     """
-    whole = spread is None and not tp
-    place, number_type = find_device(device) if whole else None, find_dtype(dtype)
-    snapshot = find_checkpoint(
-        name,
-        revision=revision,
-        offline=offline,
-        allow_pickle=allow_pickle,
-        with_code=trust_remote_code,
-        progress=progress,
-    )
-    directory, adapter = snapshot.directory, snapshot.adapter
+    reads, trusted = options.work.reads, options.trust_remote_code
+    placing = spread(options.max_memory, options.offload) if options.device == SPREAD else {}
+    whole = not placing and not options.tp
+    target = find_device(options.device) if whole else None
+    number_type = find_dtype(options.dtype)
+    directory, commit, adapter = find_checkpoint(name, options)
     if adapter is not None and not whole:
         raise UnsupportedError(
             f"the weights of {name!r} are changed by an adapter, which takes one device: leave out "
@@ -108,9 +84,9 @@ def load_transformers(
         )
     fields = files.read_config(name, directory)
     files.check_layers(name, fields)
-    config = _open_config(name, directory, fields, trust_remote_code)
+    config = _open_config(name, directory, fields, trusted)
     bare = _bare_class(config)
-    if logits and bare is not None and (config.architectures or [None])[0] == bare.__name__:
+    if options.work.logits and bare and (config.architectures or [None])[0] == bare.__name__:
         raise no_logits(name)
     if reads == "picture and text":
         require_picture_text(name, config)
@@ -120,49 +96,43 @@ def load_transformers(
         require_layout(config)
     else:
         read_shape(config, name)  # refuses a model without heads before its weights are read
-    weights = files.weight_files(
-        name, files.file_names(directory), directory.joinpath, allow_pickle
-    )
+    names = files.file_names(directory)
+    weights = files.weight_files(name, names, directory.joinpath, options.allow_pickle)
     shapes = files.check_weights(name, directory, weights)
     files.check_layers(name, fields, shapes)
     main_input = {"picture": PIXELS, "sound": FEATURES}.get(reads, "input_ids")
-    classes = _classes(name, directory, config, trust_remote_code, main_input)
+    classes = _classes(name, directory, config, trusted, main_input)
     stored = sum((directory / file).stat().st_size for file in weights)
     needed = needed_memory(name, classes[0], config, shapes, stored=stored, dtype=number_type)
-    if place is not None:
-        require_memory(name, needed, place)
-    options = {**(spread or {}), **(_parted(name, config) if tp else {})}
-    own = adapter is not None and files.has_vocabulary(files.file_names(adapter.directory))
-    texts = adapter.directory if adapter is not None and own else directory
+    if target is not None:
+        require_memory(name, needed, target)
+    if options.tp:
+        placing |= _parted(name, config)
+    texts = directory
+    if adapter is not None and files.has_vocabulary(files.file_names(adapter.directory)):
+        texts = adapter.directory
     if reads == "picture":
-        processor = open_processor(name, directory, trust_remote_code)
+        processor = open_processor(name, directory, trusted)
     else:
-        tokenizer = _open_tokenizer(name, texts, config, trust_remote_code)
+        tokenizer = _open_tokenizer(name, texts, config, trusted)
         if reads == "picture and text":
             processor = open_text_processor(name, directory, config)
         if reads == "sound":
             processor = open_extractor(name, directory, config)
     safe = weights[0].endswith(".safetensors")
+    placing |= {"config": config, "dtype": number_type or "auto", "use_safetensors": safe}
     with no_bars(), _without_peft(), _named_scheme(name, fields):
-        model, notes = open_weights(
-            name,
-            directory,
-            classes,
-            config=config,
-            dtype=number_type or "auto",
-            use_safetensors=safe,
-            **options,
-            **_instead_of_unreadable(directory, config),
-        )
+        placing |= _instead_of_unreadable(directory, config)
+        model, notes = open_weights(name, directory, classes, **placing)
     held = StoredTensors([directory / file for file in weights], fields) if safe else None
     if adapter is not None:
         adapt(model, adapter)
         notes = (adapter.note, *notes)
         if held is not None:
             held.adapter = adapter.tensors
-    said = files.stored_metadata(directory, weights)
-    revision = snapshot.revision or stated_revision(said)
-    facts: dict[str, Any] = {"device": place, "revision": revision, "notes": notes}
+    metadata = files.stored_metadata(directory, weights)
+    revision = commit or stated_revision(metadata)
+    facts: dict[str, Any] = {"device": target, "revision": revision, "notes": notes}
     if reads == "picture":
         facts["notes"] = tuple(note for note in notes if NO_PREDICTIONS not in note)
         return picture_model(name, model, processor, **facts)
@@ -170,16 +140,8 @@ def load_transformers(
         return picture_text_model(name, model, processor, **facts)
     if reads == "sound":
         return speech_model(name, model, tokenizer, processor, **facts)
-    return prepared(
-        name,
-        model,
-        tokenizer,
-        place,
-        revision=revision,
-        notes=notes,
-        trained_tokens=trained_tokens(said),
-        stored=held,
-    )
+    facts |= {"trained_tokens": trained_tokens(metadata), "stored": held}
+    return prepared(name, model, tokenizer, **facts)
 
 
 def _parted(name: str, config: Any) -> dict[str, Any]:
@@ -197,22 +159,16 @@ def _parted(name: str, config: Any) -> dict[str, Any]:
     return {"distributed_config": DistributedConfig(tp_size=number, tp_plan="auto")}
 
 
-def load_shape(
-    shape: Shape,
-    *,
-    device: str = "cpu",
-    dtype: str = "auto",
-    seed: int = 0,
-    pictures: bool = False,
-) -> TransformersModel:
+def load_shape(shape: Shape, options: LoadOptions = USUAL) -> TransformersModel:
     """Build a model from a built-in configuration, with random parameters and words as tokens.
 
-    pictures: True takes the part that reads pictures, which are scaled to its size.
-    dtype: ``auto`` is float32. Raises LoadError for a configuration without a ``config``, one that
-    fits no model, or parameters that do not fit into the free memory, UnsupportedError if the model
-    takes no text, UsageError for an unknown dtype or device.
+    options: a dtype of ``auto`` is float32. If its work reads pictures, the part that reads
+    pictures is taken, which are scaled to its size. Raises LoadError for a configuration without a
+    ``config``, one that fits no model, or parameters that do not fit into the free memory,
+    UnsupportedError if the model takes no text, UsageError for an unknown dtype or device.
     """
-    place, number_type = find_device(device), find_dtype(dtype) or torch.float32
+    target, number_type = find_device(options.device), find_dtype(options.dtype) or torch.float32
+    pictures, seed = options.work.reads == "picture", options.seed
     name = shape.name
     if not shape.config:
         raise LoadError(
@@ -228,7 +184,7 @@ def load_shape(
         _require_input(name, model_class, PIXELS if pictures else "input_ids")
         with torch.device("meta"):
             parameters = sum(weight.numel() for weight in model_class(config).parameters())
-    for needed_on in {torch.device("cpu"), place}:  # drawn on the CPU: the same on every device
+    for needed_on in {torch.device("cpu"), target}:  # drawn on the CPU: the same on every device
         require_memory(name, parameters * number_type.itemsize, needed_on)
     with third_party(f"the shape {name!r} cannot be built"), drawing(number_type, seed):
         model = model_class(config)
@@ -238,12 +194,12 @@ def load_shape(
     )
     if pictures:
         read = plain_processor(model)
-        return picture_model(name, model, read, device=place, seed=seed, notes=(untrained,))
+        return picture_model(name, model, read, device=target, seed=seed, notes=(untrained,))
     notes = (
         untrained,
         "no tokenizer belongs to random weights: the text is split into words at white space",
     )
-    return prepared(name, model, None, place, seed=seed, notes=notes)
+    return prepared(name, model, None, target, seed=seed, notes=notes)
 
 
 def _open_config(
@@ -343,31 +299,30 @@ def _classes(
     named = getattr(transformers, wanted, None)
     references = map(str, (getattr(config, "auto_map", None) or {}).values())
     own = [reference for reference in references if reference.endswith(f".{wanted}")]
+    classes: list[Any] = []
     # A config may name any attribute of the library, even a function.
     if isinstance(named, type) and issubclass(named, transformers.PreTrainedModel):
-        found: list[Any] = [named]
-    elif own and not trust_remote_code:
-        raise LoadError(_needs_code(name))
+        classes = [named]
     elif own:
+        if not trust_remote_code:
+            raise LoadError(_needs_code(name))
         with third_party(f"the code of {name!r} cannot be used"):
-            found = [get_class_from_dynamic_module(own[0], directory, local_files_only=True)]
-    else:
-        found = []
+            classes = [get_class_from_dynamic_module(own[0], directory, local_files_only=True)]
     bare = _bare_class(config)
-    found += [bare] if bare is not None and bare not in found else []
-    if not found:
+    classes += [bare] if bare is not None and bare not in classes else []
+    if not classes:
         raise LoadError(
             f"{name!r} is a {wanted}, which transformers {_VERSION} does not know: a newer one may"
         )
-    _require_input(name, found[0], main_input)
-    reads = getattr(found[0], "config_class", None)
+    _require_input(name, classes[0], main_input)
+    reads = getattr(classes[0], "config_class", None)
     parts = [config, *(getattr(config, part, None) for part in config.sub_configs)]
     if reads is not None and not any(isinstance(part, reads) for part in parts):
         raise LoadError(
-            f"the config.json of {name!r} does not fit itself: a {found[0].__name__} reads a "
+            f"the config.json of {name!r} does not fit itself: a {classes[0].__name__} reads a "
             f"{reads.__name__}, its model_type {config.model_type!r} is a {type(config).__name__}"
         )
-    return found
+    return classes
 
 
 def _require_input(name: str, model_class: Any, main_input: str) -> None:
@@ -417,16 +372,11 @@ def no_bars() -> Iterator[None]:
 
 # Weights ----------------------------------------------------------------------------------------
 
+# A tensor's name, its shape in the file, and the shape that its config requires.
 _Mismatch = tuple[str, Sequence[int], Sequence[int]]
-"""A tensor's name, its shape in the file, and the shape that its config requires."""
-
 _LAYER = re.compile(r"(.*?)\.(\d+)\.")
-_POOLER = "add_pooling_layer"
-_SLACK = 10**7
-"""Parameters that may be missing in addition to as many as the files have: those of a head."""
-
-_MOST_PACKED = 8
-"""The most quantised numbers in one byte of a file, of one bit each."""
+_SLACK = 10**7  # parameters that may be missing beside as many as the files have: a head's
+_MOST_PACKED = 8  # the most quantised numbers in one byte of a file, of one bit each
 
 
 def needed_memory(
@@ -449,12 +399,19 @@ def needed_memory(
         return stored
     with third_party(f"the config.json of {name!r} makes no model"), torch.device("meta"):
         model = model_class(deepcopy(config))
-    asked, held = _numbers(model.parameters()), sum(map(prod, shapes.values()))
+    asked, held = sum(map(torch.numel, model.parameters())), sum(map(prod, shapes.values()))
     packed = getattr(config, "quantization_config", None) is not None
     if packed:
         held = stored * _MOST_PACKED
-    elif shapes:
-        _refuse_other_shapes(name, _differing(model, shapes))
+    else:
+        prefix = f"{getattr(model, 'base_model_prefix', '')}."
+        mismatches: list[_Mismatch] = []
+        for tensor, parameter in model.named_parameters(remove_duplicate=False):
+            stored_names = (tensor, tensor.removeprefix(prefix), prefix + tensor)
+            sizes = (shapes[own] for own in stored_names if own in shapes)
+            other = next((size for size in sizes if prod(size) != parameter.numel()), None)
+            mismatches += [] if other is None else [(tensor, other, parameter.shape)]
+        _refuse_other_shapes(name, mismatches)
     if held and asked > 2 * held + _SLACK:
         raise LoadError(
             f"{name!r} does not fit its config.json: that asks for {asked:,} parameters, and "
@@ -465,30 +422,15 @@ def needed_memory(
     kind = dtype or getattr(config, "dtype", None)
     if not isinstance(kind, torch.dtype):
         return stored
-    return (asked + _numbers(model.buffers())) * kind.itemsize
+    return (asked + sum(map(torch.numel, model.buffers()))) * kind.itemsize
 
 
-def _numbers(tensors: Iterable[torch.Tensor]) -> int:
-    return sum(tensor.numel() for tensor in tensors)
-
-
-def _differing(model: nn.Module, shapes: files.Shapes) -> list[_Mismatch]:
-    """Return parameters of other sizes than in the files, where names may lack a prefix."""
-    prefix = f"{getattr(model, 'base_model_prefix', '')}."
-    found: list[_Mismatch] = []
-    for tensor, parameter in model.named_parameters(remove_duplicate=False):
-        for stored in (tensor, tensor.removeprefix(prefix), prefix + tensor):
-            if stored in shapes and prod(shapes[stored]) != parameter.numel():
-                found.append((tensor, shapes[stored], parameter.shape))
-                break
-    return found
-
-
-def _refuse_other_shapes(name: str, differing: Sequence[_Mismatch]) -> None:
-    for tensor, stored, expected in sorted(differing)[:1]:
+def _refuse_other_shapes(name: str, mismatches: Sequence[_Mismatch]) -> None:
+    for tensor, *shapes in sorted(mismatches)[:1]:
+        stored, expected = ("×".join(map(str, shape)) for shape in shapes)
         raise LoadError(
-            f"{name!r} does not fit its config.json: {tensor} is {_size(stored)} in the file and "
-            f"should be {_size(expected)} ({len(differing)} such)"
+            f"{name!r} does not fit its config.json: {tensor} is {stored} in the file and "
+            f"should be {expected} ({len(mismatches)} such)"
         )
 
 
@@ -503,8 +445,8 @@ def open_weights(
     """
     first_lack: list[str] = []
     for model_class in classes:
-        unpooled = [{_POOLER: False}] if _POOLER in arguments(model_class.__init__) else []
-        for extra in ({}, *unpooled):
+        pools = "add_pooling_layer" in arguments(model_class.__init__)
+        for extra in ({}, {"add_pooling_layer": False})[: 1 + pools]:
             model, lack, beyond = _read(name, directory, model_class, {**options, **extra})
             if not lack:
                 return model, (*beyond, *_notes(model, classes[0], bool(first_lack)))
@@ -569,7 +511,7 @@ def _read(
 def _beyond(model: Any, unexpected: Iterable[str]) -> list[str]:
     """Return a note if the files hold more layers than the model. unexpected: names left out."""
     known, others = (
-        {(one[1].rpartition(".")[2], int(one[2])) for one in map(_LAYER.match, names) if one}
+        {(m[1].rpartition(".")[2], int(m[2])) for m in map(_LAYER.match, names) if m}
         for names in (model.state_dict(), unexpected)
     )
     last = {stack: max(number for name, number in known if name == stack) for stack, _ in known}
@@ -579,10 +521,6 @@ def _beyond(model: Any, unexpected: Iterable[str]) -> list[str]:
     return [
         f"the files hold layers {beyond[0]} to {beyond[-1]} too, which config.json does not name"
     ]
-
-
-def _size(shape: Sequence[int]) -> str:
-    return "×".join(str(length) for length in shape)
 
 
 def _notes(model: Any, named: Any, head_missing: bool) -> tuple[str, ...]:

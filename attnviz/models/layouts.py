@@ -168,7 +168,7 @@ def prompt_layout(
         between = (kinds[1:-1] == "text") & (kinds[:-2] == "patch") & (kinds[2:] == "patch")
         same = places[0][:-2] == places[0][2:]
         kinds[1:-1][between & same] = "newline"
-    return TokenLayout(tuple(kinds.tolist()), whole.grids, places[0], places[1], places[2])
+    return TokenLayout(tuple(kinds.tolist()), whole.grids, *places)
 
 
 def _parts(
@@ -207,8 +207,10 @@ def _parts(
     elif hasattr(config, "downsample_ratio"):
         rows, columns = (round(side * config.downsample_ratio) for side in (rows, columns))
         for at, (size, run) in enumerate(zip(sizes, runs, strict=False)):
-            number = run // (rows * columns)
-            yield from _tiled(at, _tile_grid(max(number - 1, 0), size), (rows, columns), boxes[at])
+            number, ratio = max(run // (rows * columns) - 1, 0), size[0] / size[1]
+            grids = [(down, number // down) for down in range(1, number + 1) if number % down == 0]
+            nearest = min(grids, key=lambda grid: abs(ratio - grid[1] / grid[0]), default=(0, 0))
+            yield from _tiled(at, nearest, (rows, columns), boxes[at])
     else:
         if hasattr(config, "mm_tokens_per_image"):
             rows = columns = round(config.mm_tokens_per_image**0.5)
@@ -230,13 +232,6 @@ def _tiled(
         whole = (tiles[0] * cells[0], tiles[1] * cells[1])
         yield _layout((), (*whole, *places), picture, box, name="tiles")
     yield _layout((), _raster(*cells), picture, box, name="overview" if prod(tiles) else "")
-
-
-def _tile_grid(number: int, size: tuple[int, int]) -> tuple[int, int]:
-    """Return the rows and columns of tiles nearest to a picture's (width, height)."""
-    grids = [(rows, number // rows) for rows in range(1, number + 1) if number % rows == 0]
-    shape = size[0] / size[1]
-    return min(grids, key=lambda grid: abs(shape - grid[1] / grid[0]), default=(0, 0))
 
 
 def _unpadded(
@@ -281,12 +276,9 @@ def _unpadded(
     if ratio > 1.1:
         rows, columns = int(rows // ratio), int(columns // ratio)
     _, _, row, column = _raster(rows, columns + 1)
-    cells = (rows, columns, row, column)
-    whole = _layout((), cells, picture, _part(box, (left, top, right, low)), name="tiles")
-    ends = column == columns
-    kinds: list[TokenKind] = ["newline" if end else "patch" for end in ends]
-    own = np.where(ends, -1, [whole.grid, row, column])
-    yield TokenLayout(tuple(kinds), whole.grids, own[0], own[1], own[2])
+    kinds = np.where(column == columns, "newline", "patch").tolist()
+    part = _part(box, (left, top, right, low))
+    yield _layout((), (rows, columns, row, column), picture, part, kinds=kinds, name="tiles")
 
 
 def _joined(layouts: Sequence[TokenLayout]) -> TokenLayout:
@@ -335,8 +327,8 @@ def _part(box: Box, inner: Box) -> Box:
     return left + wide * x, top + high * y, left + wide * right, top + high * low
 
 
+# The rows and columns of a grid, and the row and column of each of its tokens.
 _Cells = tuple[int, int, NDArray[np.intp], NDArray[np.intp]]
-"""The rows and columns of a grid, and the row and column of each of its tokens."""
 
 
 def _pair(size: Any) -> tuple[int, int]:
@@ -373,11 +365,8 @@ def _masked(
     cut = mask[: high * patch[0], : wide * patch[1]]
     seen = np.asarray(cut.reshape(high, patch[0], wide, patch[1]).any((1, 3)))
     rows, columns = int(seen.any(1).sum()), int(seen.any(0).sum())
-    layout = _layout(before, (rows, columns, *_raster(high, wide)[2:]), picture, box)
-    padding = np.concatenate([np.zeros(len(before), bool), ~seen.reshape(-1)])
-    kinds = np.where(padding, "padding", np.asarray(layout.kinds)).tolist()
-    at = np.where(padding, -1, [layout.grid, layout.row, layout.column])
-    return TokenLayout(tuple(kinds), layout.grids, at[0], at[1], at[2])
+    kinds = np.where(seen.reshape(-1), "patch", "padding").tolist()
+    return _layout(before, (rows, columns, *_raster(high, wide)[2:]), picture, box, kinds=kinds)
 
 
 def _whole_patches(box: Box, size: Sequence[int], patch: tuple[int, int]) -> Box:
@@ -392,14 +381,17 @@ def _layout(
     picture: int,
     box: Box,
     *,
+    kinds: Sequence[TokenKind] | None = None,
     padding: int = 0,
     name: str = "",
 ) -> TokenLayout:
+    """Return the tokens of a picture. kinds: of the cells, all patches by default."""
     rows, columns, row, column = cells
-    kinds: list[TokenKind] = [*before]
-    kinds += ["patch"] * len(row)
-    kinds += ["padding"] * padding
-    places = np.full((3, len(kinds)), -1, np.intp)
-    places[:, len(before) : len(before) + len(row)] = np.zeros_like(row), row, column
-    grids = (Grid(picture, rows, columns, box, name),)
-    return TokenLayout(tuple(kinds), grids, places[0], places[1], places[2])
+    own: Sequence[TokenKind] = kinds or ["patch"] * len(row)
+    is_patch = [kind == "patch" for kind in own]
+    places = np.full((3, len(before) + len(row) + padding), -1, np.intp)
+    places[1:, len(before) : len(before) + len(row)] = np.where(is_patch, [row, column], -1)
+    places[0] = np.where(places[1] < 0, -1, 0)
+    padded: Sequence[TokenKind] = ["padding"] * padding
+    every = (*before, *own, *padded)
+    return TokenLayout(every, (Grid(picture, rows, columns, box, name),), *places)

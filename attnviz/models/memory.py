@@ -43,16 +43,18 @@ def require_memory(name: str, needed: int, device: torch.device) -> None:
         )
 
 
-def require_room(what: str, needed: int, advice: str, device: torch.device | None = None) -> None:
+def require_room(start: str, needed: int, advice: str, device: torch.device | None = None) -> None:
     """Raise UsageError if fewer than ``needed`` bytes of memory are free.
 
-    what: a sentence's beginning up to the number of bytes. advice: what to choose instead. device:
+    start: a sentence's beginning up to the number of bytes. advice: what to choose instead. device:
     whose memory; None for main memory.
     """
     free = free_memory(device)
     if free is not None and needed > free:
         where = "" if device is None else f" on {device}"
-        raise UsageError(f"{what} {byte_text(needed)}, {byte_text(free)} are free{where}: {advice}")
+        raise UsageError(
+            f"{start} {byte_text(needed)}, {byte_text(free)} are free{where}: {advice}"
+        )
 
 
 def free_memory(device: torch.device | None = None) -> int | None:
@@ -67,8 +69,12 @@ def free_memory(device: torch.device | None = None) -> int | None:
             return None
         kept = card.memory_reserved(device) - card.memory_allocated(device)
         return int(card.mem_get_info(device)[0] + kept)
-    known = [size for size in (_available(), memory_left()) if size is not None]
-    return min(known, default=None)
+    lines = _MEMINFO.read_text().splitlines() if _MEMINFO.is_file() else []
+    sizes = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+    if not sizes and hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        sizes = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]  # all memory
+    left = memory_left()
+    return min(sizes + ([] if left is None else [left]), default=None)
 
 
 def keep_freed() -> None:
@@ -81,17 +87,6 @@ def keep_freed() -> None:
             tune(parameter, size)
 
 
-def _available() -> int | None:
-    """Return the bytes available without swapping, of all memory on systems other than Linux."""
-    if _MEMINFO.is_file():
-        for line in _MEMINFO.read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return None
-
-
 # Control groups ---------------------------------------------------------------------------------
 
 _ROOT = Path("/sys/fs/cgroup")
@@ -100,36 +95,30 @@ _SELF = Path("/proc/self/cgroup")
 
 def processors() -> float | None:
     """Return the number of processors that the process may use, or None if there is no limit."""
-    found = []
+    limits = []
     for group in _groups("cpu"):
         shares = [_text(group / f"cpu.cfs_{name}_us") for name in ("quota", "period")]
-        most, period = [
-            *(_text(group / "cpu.max") or " ".join(shares)).split(),
-            *("", ""),
-        ][:2]
+        quota = (_text(group / "cpu.max") or " ".join(shares)).split()
+        most, period = [*quota, "", ""][:2]
         if most.isdecimal() and period.isdecimal() and int(period):
-            found.append(int(most) / int(period))
-    return min(found, default=None)
+            limits.append(int(most) / int(period))
+    return min(limits, default=None)
 
 
 def memory_left() -> int | None:
     """Return the bytes that control groups still allow, with cached pages; None without a limit."""
-    found = []
+    rooms = []
     for group in _groups("memory"):
         for limit, used, cached in (
             ("memory.max", "memory.current", "file"),
             ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_cache"),
         ):
-            most, now = ("".join(_words(group / name)) for name in (limit, used))
+            most, now = (_text(group / name).strip() for name in (limit, used))
             if most.isdecimal() and now.isdecimal():
-                pages = _words(group / "memory.stat")
+                pages = _text(group / "memory.stat").split()
                 dropped = dict(zip(pages[::2], pages[1::2], strict=False)).get(cached, "0")
-                found.append(int(most) - int(now) + int(dropped))
-    return min(found, default=None)
-
-
-def _words(path: Path) -> list[str]:
-    return _text(path).split()
+                rooms.append(int(most) - int(now) + int(dropped))
+    return min(rooms, default=None)
 
 
 def _text(path: Path) -> str:

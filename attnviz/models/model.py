@@ -7,6 +7,7 @@ import re
 import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
@@ -17,11 +18,8 @@ from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.models.stored_tensors import computed_from
 from attnviz.records import UNKNOWN_NOTE, Kind, ModelInfo, Tokens
 
-Texts = Sequence[Sequence[int]]
-"""The token ids of texts of one length."""
-
-Wants = Callable[[int], bool]
-"""Returns whether the layer of an index is wanted."""
+Texts = Sequence[Sequence[int]]  # the token ids of texts of one length
+Wants = Callable[[int], bool]  # returns whether the layer of an index is wanted
 
 ObserveQueriesKeys = Callable[[int, Floats, Floats, NDArray[np.bool_] | None], None]
 """Called with the layer, its queries and its keys (heads, token, head_dim), and whether each query
@@ -58,10 +56,8 @@ class Model(Protocol):
 
     @property
     def info(self) -> ModelInfo: ...
-
     @property
     def kinds(self) -> tuple[Kind, ...]: ...
-
     @property
     def context(self) -> int | None: ...
 
@@ -169,33 +165,10 @@ class Reader(Protocol):
         """Return logits (vocab,) after a text, and its last weights (head, key) by layer."""
 
 
-@runtime_checkable
-class GrowingModel(NumpyModel, Protocol):
-    """A NumPy model that runs on a growing text without computing earlier tokens again.
-
-    predicts: whether it predicts the next token.
-    """
-
-    @property
-    def predicts(self) -> bool: ...
-
-    def reader(self) -> Reader:
-        """Return a new reader, which runs the model on a growing text of its own."""
-
-
-@runtime_checkable
-class HasEnds(Protocol):
-    """A model that knows which tokens end a text."""
-
-    @property
-    def end_ids(self) -> frozenset[int]: ...
-
-
 def known_ids(stated: Iterable[object], vocabulary: int) -> frozenset[int]:
     """Return the ids below ``vocabulary`` in ``stated``, whose entries may be lists or no ids."""
-    each = [one for item in stated for one in (item if isinstance(item, list | tuple) else [item])]
-    numbers = (one for one in each if isinstance(one, int) and not isinstance(one, bool))
-    return frozenset(number for number in numbers if 0 <= number < vocabulary)
+    ids = chain.from_iterable(i if isinstance(i, list | tuple) else [i] for i in stated)
+    return frozenset(i for i in ids if type(i) is int and 0 <= i < vocabulary)
 
 
 @runtime_checkable
@@ -214,20 +187,6 @@ class TwoStackModel(Model, Protocol):
         tokens: the encoder's text. The result has at most ``limit`` tokens, from the decoder's
         start token to before the end token. Raises UsageError for a model without a language head.
         """
-
-
-@runtime_checkable
-class TwoTextModel(NumpyModel, Protocol):
-    """A model of one stack whose queries may be of another text than the keys."""
-
-    @property
-    def causal(self) -> bool: ...
-
-    def encode_queries(self, text: str, keys: Tokens) -> Tokens:
-        """Return the tokens of a text whose queries attend to ``keys``; equal words share an id."""
-
-    def cross_weights(self, queries: Tokens, keys: Tokens) -> Floats:
-        """Return the attention weights (head, query, key) of one text's queries on another text."""
 
 
 # What its file says of its training ----------------------------------------------------------
@@ -255,8 +214,7 @@ def text_notes(trained: int | None, tokens: Tokens) -> tuple[str, ...]:
     return tuple(notes)
 
 
-_NAMED = 3
-"""The most tensors that are named in a note; further ones are only counted."""
+_NAMED = 3  # the most tensors that are named in a note; further ones are only counted
 
 
 def broken_words(broken: Sequence[str]) -> tuple[str, ...]:
@@ -274,11 +232,11 @@ def model_repr(info: ModelInfo) -> str:
     return f"<attnviz.Model {info.name}: {layers} × {info.heads} head{'s' * (info.heads > 1)}>"
 
 
-def require_number(what: str, value: float, info: ModelInfo) -> None:
+def require_number(quantity: str, value: float, info: ModelInfo) -> None:
     """Raise LoadError for a value that broken weights made infinite, UsageError for another."""
     if math.isfinite(value):
         return
-    message = f"the {what} of {info.name!r} is {value} in {info.dtype}, nothing can be ranked"
+    message = f"the {quantity} of {info.name!r} is {value} in {info.dtype}, nothing can be ranked"
     if info.not_finite:
         raise LoadError(f"{message}: {broken_words(info.not_finite)[0]}")
     raise UsageError(f"{message}{info.overflow_advice}")
@@ -317,7 +275,7 @@ def placed_words(info: ModelInfo, tokens: Tokens, text: str, second: str | None)
     """Return words with their offsets in ``text``; UnsupportedError if there is a ``second``."""
     if second is not None:
         raise UnsupportedError(f"{info.name!r} has no tokenizer that joins two texts: give one")
-    places = [found.span() for found in re.finditer(r"\S+", text)]
+    places = [word.span() for word in re.finditer(r"\S+", text)]
     return Placed(tokens, places, [0] * len(tokens))
 
 
@@ -404,7 +362,7 @@ def weights_fingerprint(model: Model) -> str:
         for part in module.modules():  # other libraries keep more than tensors: adapters' scales
             if not type(part).__module__.startswith(("torch.", "transformers.")):
                 held = (f"{key} {value!r}" for key, value in vars(part).items() if key not in usual)
-                hashed.update(repr(sorted(one for one in held if " at 0x" not in one)).encode())
+                hashed.update(repr(sorted(fact for fact in held if " at 0x" not in fact)).encode())
     return hashed.hexdigest()[:_DIGITS]
 
 

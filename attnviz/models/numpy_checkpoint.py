@@ -15,19 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from attnviz.attention.families import NotUnderstoodError
-from attnviz.attention.family_reading import CheckpointLayout, checkpoint_layout
-from attnviz.attention.family_tensors import by_role
+from attnviz.attention.family_reading import CheckpointLayout, by_role, checkpoint_layout
 from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.errors import LoadError
 from attnviz.models import checkpoint_files as files
 from attnviz.models.adapters import LoraAdapter, with_base
 from attnviz.models.model import broken_words, stated_revision, trained_tokens
 from attnviz.models.numpy_tokenizer import OpenedTokenizer, open_tokenizer
-from attnviz.models.operations import ModelSizes, sizes_of_stack
 from attnviz.models.stack_model import StackModel
 from attnviz.models.stored_tensors import StoredTensors
 from attnviz.models.threads import allowed_processors, workers
-from attnviz.models.work import Work
+from attnviz.models.work import ModelSizes, Work, sizes_of_stack
 from attnviz.reading import damaged, read_json
 from attnviz.records import NO_PREDICTIONS, ModelInfo
 
@@ -36,8 +34,8 @@ _SPEED = 3e10
 
 The choice does not measure this processor's: the same command is to give the same digits twice."""
 
+# Seconds to read a number and convert it to float32.
 _READ = {"float32": 1e-9, "float16": 2.5e-9, "bfloat16": 2.5e-9}
-"""Seconds to read a number and convert it to float32."""
 
 _TORCH_START = 4.0
 """Seconds of one processor to import torch and transformers and build a model.
@@ -53,19 +51,15 @@ NumPy would compute whole maps of it, and torch sums over their rows, without th
 ``heads`` over 10,402 tokens with a model of two layers: 240 in NumPy, 22 in torch."""
 
 _LABELLED = "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"
-_NO_HEAD = f"{{}} has no language-model head: {NO_PREDICTIONS}"
 
+_NO_HEAD = f"has no language-model head: {NO_PREDICTIONS}"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _LONGEST_NAME = 200
 _PLAIN = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
 class NumpyCheckpoint(StackModel):
-    """A checkpoint that NumPy runs, as ``open_numpy`` returns it.
-
-    stack: its layers. opened: its tokenizer. stored: the tensors in its files. options: further
-    arguments of ``StackModel``.
-    """
+    """A checkpoint that NumPy runs, with its opened tokenizer and its stored tensors."""
 
     def __init__(
         self,
@@ -107,19 +101,18 @@ def open_numpy(
     Raises NotUnderstoodError if NumPy cannot run it, or torch is faster; LoadError for damaged
     files, UsageError for a revision of a directory.
     """
-    directory, commit, adapter = with_base(name, revision, _find)
+    source = with_base(name, revision, _find)
     with damaged(repr(name)):
-        return _opened(name, directory, commit, adapter, work, threads)
+        return _opened(name, source, work, threads)
 
 
 def _opened(
     name: str,
-    directory: Path,
-    commit: str | None,
-    adapter: LoraAdapter | None,
+    source: tuple[Path, str | None, LoraAdapter | None],
     work: Work | None,
     threads: int | None,
 ) -> NumpyCheckpoint:
+    directory, commit, adapter = source
     fields = files.read_config(name, directory)
     files.check_layers(name, fields)
     names = files.file_names(directory)
@@ -147,10 +140,10 @@ def _opened(
         if files.has_vocabulary(files.file_names(adapter.directory)):
             texts = adapter.directory
     opened = open_tokenizer(name, texts, fields)
-    said = files.stored_metadata(directory, weights)
+    metadata = files.stored_metadata(directory, weights)
     info = ModelInfo(
         name=name,
-        revision=commit or stated_revision(said),
+        revision=commit or stated_revision(metadata),
         architecture=read.architecture,
         dtype="float32",
         layers=read.shape.layers,
@@ -161,7 +154,7 @@ def _opened(
         backend="numpy",
         notes=(
             *([] if adapter is None else [adapter.note]),
-            *([] if read.predicts else [_NO_HEAD.format(read.architecture)]),
+            *([] if read.predicts else [f"{read.architecture} {_NO_HEAD}"]),
             *(f"stored as {kind}, computed in float32" for kind in types if kind != "float32"),
         ),
     )
@@ -170,7 +163,7 @@ def _opened(
     def ends() -> list[object]:
         generation = directory / "generation_config.json"
         stated = [fields, *([read_json(generation)] if generation.is_file() else [])]
-        return [each.get("eos_token_id") for each in stated]
+        return [settings.get("eos_token_id") for settings in stated]
 
     return NumpyCheckpoint(
         info,
@@ -179,7 +172,7 @@ def _opened(
         stored,
         sizes=sizes,
         ends=ends,
-        trained=trained_tokens(said),
+        trained=trained_tokens(metadata),
         parameters=read.parameters,
     )
 
@@ -187,7 +180,7 @@ def _opened(
 def _adapt(stored: StoredTensors, adapter: LoraAdapter, read: CheckpointLayout) -> None:
     """Let an adapter change stored tensors; a tied head, which it would untie, is left to torch."""
     turned = {part.name for part in read.parts.values() if part.transposed}
-    words, head = (read.parts.get(f"{one}.weight") for one in ("tokens", "unembedding"))
+    words, head = (read.parts.get(f"{role}.weight") for role in ("tokens", "unembedding"))
     tied = {head.name} if words is not None and head is not None and words == head else set()
     try:
         stored.changes = adapter.on(stored.shapes.keys() - tied, turned)
@@ -215,23 +208,20 @@ def _find(name: str, revision: str | None) -> tuple[Path, str | None]:
         return directory, None
     if not _PLAIN.fullmatch(name) or ".." in name or len(name) > _LONGEST_NAME:
         raise NotUnderstoodError(f"{name!r} is no name of a model")
-    place = _cache() / f"models--{name.replace('/', '--')}"
+    # The cache of huggingface_hub, which itself takes too long to import.
+    variable = os.environ.get
+    caches = variable("XDG_CACHE_HOME") or "~/.cache"
+    home = variable("HF_HOME") or os.path.join(caches, "huggingface")
+    hub = variable("HF_HUB_CACHE") or variable("HUGGINGFACE_HUB_CACHE") or os.path.join(home, "hub")
+    cache = Path(os.path.expanduser(os.path.expandvars(hub)))
+    folder = cache / f"models--{name.replace('/', '--')}"
     commit = revision or "main"
-    reference = place / "refs" / commit
+    reference = folder / "refs" / commit
     if not _COMMIT.fullmatch(commit):
         if not _PLAIN.fullmatch(commit) or ".." in commit or not os.path.isfile(reference):
             raise NotUnderstoodError(f"{name!r} is not in the cache")
         commit = reference.read_text(encoding="utf-8", errors="replace")
-    directory = place / "snapshots" / commit
+    directory = folder / "snapshots" / commit
     if not _COMMIT.fullmatch(commit) or not os.path.isdir(directory):
         raise NotUnderstoodError(f"{name!r} is not in the cache")
     return directory, commit
-
-
-def _cache() -> Path:
-    """Return the cache of huggingface_hub, without importing it, which takes too long."""
-    said = os.environ.get
-    caches = said("XDG_CACHE_HOME") or "~/.cache"
-    home = said("HF_HOME") or os.path.join(caches, "huggingface")
-    hub = said("HF_HUB_CACHE") or said("HUGGINGFACE_HUB_CACHE") or os.path.join(home, "hub")
-    return Path(os.path.expanduser(os.path.expandvars(hub)))

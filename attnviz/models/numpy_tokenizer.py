@@ -17,8 +17,8 @@ from tokenizers import processors as post_processors
 from tokenizers.models import BPE, WordPiece
 
 from attnviz.attention.families import NotUnderstoodError
-from attnviz.models.growth import check_files
 from attnviz.models.model import ChatTemplate, MaskToken
+from attnviz.models.pieces import check_files
 from attnviz.models.third_party import tokenizing
 from attnviz.reading import read_bytes, read_json, utf8
 
@@ -41,9 +41,7 @@ _MUST_BE: Mapping[str, tuple[object, ...]] = {
 """Further fields, and the values with which they change no id."""
 
 _NAMED = ("unk", "bos", "eos", "sep", "cls", "pad", "mask")
-_LARGE = 100_000
-"""Vocabulary size above which transformers may repair the tokenizer of a Mistral."""
-
+_LARGE = 100_000  # vocabulary size above which transformers may repair the tokenizer of a Mistral
 _QWEN_PIECES = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|"
     r"\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -51,8 +49,7 @@ _QWEN_PIECES = (
 
 Fields = Mapping[str, Any]
 
-Named = Mapping[str, tuple[str, int]]
-"""The contents and ids of the special tokens by their names."""
+Named = Mapping[str, tuple[str, int]]  # the contents and ids of the special tokens by their names
 
 
 @dataclass(frozen=True)
@@ -175,8 +172,8 @@ _CLASSES: Mapping[str, _Class] = {
     ),
 }
 
+# The classes, without their ``Fast``, whose file is used unchanged.
 _AS_IT_IS = ("PreTrainedTokenizer", "TokenizersBackend")
-"""The classes, without their ``Fast``, whose file is used unchanged."""
 
 _USUAL: Mapping[str, str] = {
     "bert": "BertTokenizer",
@@ -193,8 +190,7 @@ _USUAL: Mapping[str, str] = {
 """The default class of each model type; for other types the file is used unchanged."""
 
 _ALWAYS_AS_IT_IS = ("granite", "mistral", "olmo2", "phi3")
-_ALWAYS_USUAL = ("qwen2",)
-"""Model types whose files are known to name a wrong class."""
+_ALWAYS_USUAL = ("qwen2",)  # model types whose files are known to name a wrong class
 
 
 @dataclass(frozen=True)
@@ -222,50 +218,46 @@ def open_tokenizer(name: str, directory: Path, fields: Fields) -> OpenedTokenize
         raise NotUnderstoodError("there is no tokenizer.json")
     if (directory / "tekken.json").is_file() or (directory / "added_tokens.json").is_file():
         raise NotUnderstoodError("the tokenizer has further files")
-    said = _settings(directory)
+    settings = _settings(directory)
     with tokenizing(name):
         check_files(name, directory)
         tokenizer = Tokenizer.from_file(str(path))
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    kind = _class(said, fields, path)
-    named = _named(tokenizer, said, {} if kind is None else kind.named)
-    _check_added(tokenizer, said, named, kind is not None)
+    kind = _class(settings, fields, path)
+    named = _named(tokenizer, settings, {} if kind is None else kind.named)
+    _check_added(tokenizer, settings, named, kind is not None)
     if kind is not None:
-        _rebuild(tokenizer, kind, said, named)
+        _rebuild(tokenizer, kind, settings, named)
     elif fields["model_type"] == "mistral" and tokenizer.get_vocab_size() > _LARGE:
         raise NotUnderstoodError("a Mistral's tokenizer may be repaired")
     ids = {name: number for name, (_, number) in named.items()}
     mask = MaskToken(named["mask"][1], named["mask"][0]) if "mask" in named else None
-    paired = "token_type_ids" in (said.get("model_input_names") or ["token_type_ids"])
-    return OpenedTokenizer(tokenizer, ids, mask, _chat(directory, said, named), paired)
-
-
-def _chat(directory: Path, said: Fields, named: Named) -> ChatTemplate | None:
-    """Return the chat template of its own file or of the settings, or None."""
-    path, source = directory / "chat_template.jinja", said.get("chat_template")
+    paired = "token_type_ids" in (settings.get("model_input_names") or ["token_type_ids"])
+    path, source = directory / "chat_template.jinja", settings.get("chat_template")
     if path.is_file():
         source = utf8(read_bytes(path), repr(path.name))
     if isinstance(source, list):
-        source = {str(each["name"]): each["template"] for each in source}.get("default")
+        source = {str(template["name"]): template["template"] for template in source}.get("default")
     special = {f"{name}_token": content for name, (content, _) in named.items()}
-    return ChatTemplate(source, special) if isinstance(source, str) else None
+    chat = ChatTemplate(source, special) if isinstance(source, str) else None
+    return OpenedTokenizer(tokenizer, ids, mask, chat, paired)
 
 
 def _settings(directory: Path) -> dict[str, Any]:
     path, older = directory / "tokenizer_config.json", directory / "special_tokens_map.json"
-    said = read_json(path) if path.is_file() else {}
-    if "added_tokens_decoder" not in said and older.is_file():
-        said = {**said, **read_json(older)}
-    if not isinstance(said.get("model_max_length", 0), int | float):
+    settings = read_json(path) if path.is_file() else {}
+    if "added_tokens_decoder" not in settings and older.is_file():
+        settings = {**settings, **read_json(older)}
+    if not isinstance(settings.get("model_max_length", 0), int | float):
         raise NotUnderstoodError("the tokenizer's model_max_length is no number")
-    for field, value in said.items():
+    for field, value in settings.items():
         if field in _MUST_BE:
             if value not in _MUST_BE[field]:
                 raise NotUnderstoodError(f"the tokenizer has {field} = {value!r}")
         elif field not in _SILENT and field not in _TOKENS:
             raise NotUnderstoodError(f"no description of the tokenizer's {field}")
-    return said
+    return settings
 
 
 _TOKENS = {
@@ -274,10 +266,10 @@ _TOKENS = {
 }
 
 
-def _class(said: Fields, fields: Fields, path: Path) -> _Class | None:
+def _class(settings: Fields, fields: Fields, path: Path) -> _Class | None:
     """Return the tokenizer class that transformers uses, or None if it uses the file unchanged."""
     model_type = str(fields["model_type"])
-    declared = said.get("tokenizer_class") or fields.get("tokenizer_class")
+    declared = settings.get("tokenizer_class") or fields.get("tokenizer_class")
     if model_type in _ALWAYS_AS_IT_IS:
         return None
     if declared is None or model_type in _ALWAYS_USUAL:
@@ -292,10 +284,10 @@ def _class(said: Fields, fields: Fields, path: Path) -> _Class | None:
     return _CLASSES[declared]
 
 
-def _named(tokenizer: Tokenizer, said: Fields, usual: Mapping[str, str]) -> dict[str, Any]:
+def _named(tokenizer: Tokenizer, settings: Fields, usual: Mapping[str, str]) -> dict[str, Any]:
     named: dict[str, tuple[str, int]] = {}
     for name in _NAMED:
-        value = said.get(f"{name}_token", usual.get(name))
+        value = settings.get(f"{name}_token", usual.get(name))
         if value is None:
             if name in usual:
                 raise NotUnderstoodError(f"the tokenizer has no {name}_token")
@@ -309,7 +301,7 @@ def _named(tokenizer: Tokenizer, said: Fields, usual: Mapping[str, str]) -> dict
 
 
 def _check_added(
-    tokenizer: Tokenizer, said: Fields, named: Mapping[str, tuple[str, int]], rebuilt: bool
+    tokenizer: Tokenizer, settings: Fields, named: Mapping[str, tuple[str, int]], rebuilt: bool
 ) -> None:
     """Raise NotUnderstoodError if the files disagree on tokens added to the vocabulary."""
     there: dict[int, AddedToken] = tokenizer.get_added_tokens_decoder()
@@ -318,7 +310,7 @@ def _check_added(
         token = by_content.get(content)
         if token is None or not token.special:
             raise NotUnderstoodError(f"the tokenizer's {name}_token is no special one")
-    listed = said.get("added_tokens_decoder")
+    listed = settings.get("added_tokens_decoder")
     if listed is not None:
         tokens = {int(number): _added(token) for number, token in dict(listed).items()}
         for number, token in tokens.items():
@@ -326,9 +318,9 @@ def _check_added(
                 raise NotUnderstoodError(f"the tokenizer's files differ on {token.content!r}")
         if rebuilt and tokens.keys() != there.keys():
             raise NotUnderstoodError("the tokenizer's files list other added tokens")
-    further = [said.get(f"{name}_token") for name in _NAMED if f"{name}_token" in said]
+    further = [settings.get(f"{name}_token") for name in _NAMED if f"{name}_token" in settings]
     for field in ("additional_special_tokens", "extra_special_tokens"):
-        extra = said.get(field) or []
+        extra = settings.get(field) or []
         if isinstance(extra, Mapping):
             raise NotUnderstoodError(f"the tokenizer has {field} with names")
         further += [*extra]
@@ -355,11 +347,11 @@ def _flags(token: AddedToken) -> tuple[object, ...]:
     return (token.content, *strips, token.normalized, token.special)
 
 
-def _rebuild(tokenizer: Tokenizer, kind: _Class, said: Fields, named: Named) -> None:
+def _rebuild(tokenizer: Tokenizer, kind: _Class, settings: Fields, named: Named) -> None:
     """Rebuild the tokenizer in place as its class does from the file's vocabulary and merges."""
     model: Any = tokenizer.model
     try:
-        parts = kind.parts(said, named)
+        parts = kind.parts(settings, named)
     except TypeError as error:
         raise NotUnderstoodError("a setting of the tokenizer is of another type") from error
     if type(model) is not kind.model:

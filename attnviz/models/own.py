@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.attention.functional import Score
-from attnviz.attention.narrow_stack import NarrowAttention, to_bfloat16
-from attnviz.attention.numpy_attention import NumpyAttention
+from attnviz.attention.numpy_attention import NarrowAttention, NumpyAttention, to_bfloat16
 from attnviz.errors import UsageError
 from attnviz.models.memory import require_room
 from attnviz.models.model import (
@@ -31,11 +30,8 @@ from attnviz.models.model import (
 )
 from attnviz.records import Bools, Kind, ModelInfo, Tokens
 
-PADDING = "PAD"
-"""The word that fills the shorter text of a batch up to the length of the longest."""
-
-_WORDS = 256
-"""The number of distinct words in random texts."""
+PADDING = "PAD"  # the word that fills the shorter text of a batch up to the length of the longest
+_WORDS = 256  # the number of distinct words in random texts
 
 
 class OwnAttention:
@@ -162,9 +158,9 @@ class OwnAttention:
 
     def head_outputs(self, tokens: Tokens) -> NDArray[np.floating]:
         """Return each head's output over one text: (head, token, head_dim)."""
-        found: list[NDArray[np.floating]] = []
-        self.run_outputs(tokens, lambda layer, weights, outputs: found.append(outputs))
-        return found[0]
+        outputs_of_layers: list[NDArray[np.floating]] = []
+        self.run_outputs(tokens, lambda layer, weights, outputs: outputs_of_layers.append(outputs))
+        return outputs_of_layers[0]
 
     def run_outputs(self, tokens: Tokens, observe: ObserveOutputs) -> None:
         """Pass weights and heads' outputs over a text to ``observe``; nothing is predicted."""

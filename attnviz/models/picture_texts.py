@@ -10,35 +10,33 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import MethodType
 from typing import Any
 
 import numpy as np
 import torch
+import transformers
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
-from attnviz.errors import UnsupportedError, UsageError
+from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.models.attention_interface import unobserved
 from attnviz.models.chats import finished_chat
 from attnviz.models.layouts import READS_BOTH_WAYS, prompt_layout, require_layout, seen_box
 from attnviz.models.model import ChatTemplate
 from attnviz.models.pictures import PictureFile, PicturePrompt
-from attnviz.models.prepare import described
+from attnviz.models.prepare import described, moved
 from attnviz.models.split import device_of
 from attnviz.models.third_party import third_party
 from attnviz.models.transformers_model import TransformersModel
-from attnviz.models.vision import arguments_of, handed, own_copy
+from attnviz.models.vision import arguments_of, handed, own_copy, processing
+from attnviz.reading import read_json
 from attnviz.records import Tokens
 
-_BY_TOKEN = "token_type_ids"
-"""The ending of the names of inputs that have a number for each token of the prompt."""
-
-_BATCHES = 2
-"""The most batches whose pictures and tower's output are kept: those of two pictures."""
-
-_TILES = ("rows", "cols")
-"""What some processors know of their tiles and return only when asked."""
+_BY_TOKEN = "token_type_ids"  # how inputs with a number for each token of the prompt end
+_BATCHES = 2  # the most batches whose pictures and tower's output are kept: those of two pictures
+_TILES = ("rows", "cols")  # what some processors know of their tiles and return only when asked
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,9 +83,8 @@ class PictureTextModel(TransformersModel):
 
     def scrambled(self, tokens: Tokens, generator: np.random.Generator) -> Tokens:
         """Return the tokens of a prompt that was read, with the pixels of its pictures mixed up."""
-        (text, pictures), _ = next(
-            each for each in self.read.items() if each[1].tokens.ids == tokens.ids
-        )
+        known = self.read.items()
+        text, pictures = next(key for key, prompt in known if prompt.tokens.ids == tokens.ids)
         mixed = [
             PictureFile(
                 f"{picture.name}, mixed up",
@@ -103,8 +100,7 @@ class PictureTextModel(TransformersModel):
         own = super().chat_template
         if not isinstance(source, str):
             return own
-        named = self.tokenizer.special_tokens_map.items()
-        return ChatTemplate(source, {name: one for name, one in named if isinstance(one, str)})
+        return ChatTemplate(source, self._special_texts)
 
     def _read(self, prompt: PicturePrompt) -> _Read:
         from PIL import Image
@@ -124,7 +120,7 @@ class PictureTextModel(TransformersModel):
             made = dict(self.processor(text=text, images=[images], return_tensors="pt", **framed))
             if hasattr(reads, "return_row_col_info"):
                 asked = reads(images=[images], return_row_col_info=True)
-                made |= {each: asked[each] for each in _TILES}
+                made |= {name: asked[name] for name in _TILES}
         ids = made.pop("input_ids")[0]
         sizes = [picture.size for picture in pictures]
         boxes = [seen_box(reads, *size) for size in sizes]
@@ -132,7 +128,7 @@ class PictureTextModel(TransformersModel):
         layout = replace(layout, pictures=tuple(picture.pixels for picture in pictures))
         plain, places = self._tokens(ids.tolist()), layout.names()
         image = _image_token(self.model)
-        texts = tuple(place or own for place, own in zip(places, plain.texts, strict=True))
+        texts = tuple(name or own for name, own in zip(places, plain.texts, strict=True))
         special = tuple(
             kind == "newline" or (kind == "text" and own)
             for kind, own in zip(layout.kinds, plain.special, strict=True)
@@ -140,10 +136,10 @@ class PictureTextModel(TransformersModel):
         marked = torch.where(ids == image, self._first_own + len(self.read), ids)
         device, kind = device_of(self.model), self.model.dtype
         inputs = {
-            each: value.to(device, kind if value.is_floating_point() else None)
-            for each, value in made.items()
+            name: value.to(device, kind if value.is_floating_point() else None)
+            for name, value in made.items()
             if isinstance(value, Tensor)
-            if each in arguments_of(self.model.base_model) and each != "attention_mask"
+            if name in arguments_of(self.model.base_model) and name != "attention_mask"
         }
         tokens = Tokens(tuple(marked.tolist()), texts, special, layout=layout)
         return _Read(tokens, inputs, int((ids == image).sum()))
@@ -184,8 +180,13 @@ class PictureTextModel(TransformersModel):
             if len(prompts) != 1 or int(marks.sum()) != known[prompts[0]].images:
                 return args, {**named, "input_ids": plain}
             numbers += prompts
-        pictures = self._batch(tuple(numbers))
-        return args, {**named, "input_ids": plain, **_as_long(pictures, ids, int(self.continues))}
+        inputs, tokens = dict(self._batch(tuple(numbers))), ids.shape[1]
+        for name in inputs:
+            if name.endswith(_BY_TOKEN):  # a number for each token, cut or filled up
+                more, behind = max(0, tokens - inputs[name].shape[1]), int(self.continues)
+                padded = torch.nn.functional.pad(inputs[name], (0, more), value=behind)
+                inputs[name] = padded[:, :tokens]
+        return args, {**named, "input_ids": plain, **inputs}
 
     def _batch(self, numbers: tuple[int, ...]) -> dict[str, Tensor]:
         """Return what is read of prompts' pictures, one object: see ``_image_features``."""
@@ -199,17 +200,6 @@ class PictureTextModel(TransformersModel):
                 self.batches.popitem(last=False)
         self.batches.move_to_end(numbers)
         return self.batches[numbers]
-
-
-def _as_long(inputs: dict[str, Tensor], ids: Tensor, behind: int) -> dict[str, Tensor]:
-    """Return inputs with a number for each of ids (text, token), cut or filled up by ``behind``."""
-    changed, tokens = dict(inputs), ids.shape[1]
-    for name in inputs:
-        if name.endswith(_BY_TOKEN):
-            more = max(0, tokens - inputs[name].shape[1])
-            padded = torch.nn.functional.pad(inputs[name], (0, more), value=behind)
-            changed[name] = padded[:, :tokens]
-    return changed
 
 
 _TOWERS: Any = WeakIdKeyDictionary()
@@ -256,9 +246,7 @@ def picture_text_model(
     Raises UnsupportedError if the places of its image tokens are not known.
     """
     require_picture_text(name, model.config)
-    if device is not None:
-        with third_party(f"{name!r} cannot be moved to {device}"):
-            model = model.to(device).eval().requires_grad_(False)
+    model = model if device is None else moved(name, model, device)
     twin = own_copy(model)
     trunk = twin.base_model
     if trunk is not twin:
@@ -281,6 +269,30 @@ def handed_picture_texts(model: Any, processor: Any) -> PictureTextModel:
             "processor=AutoProcessor.from_pretrained(…)"
         )
     return picture_text_model(name, model, processor, loaded=True)
+
+
+def open_text_processor(name: str, directory: Path, config: Any) -> Any:
+    """Return a checkpoint's processor of pictures and texts; LoadError if none is known."""
+    from transformers import ProcessorMixin  # only for pictures with texts: they import long
+    from transformers.models.auto import processing_auto
+
+    files_of = [directory / f"{kind}_config.json" for kind in ("processor", "preprocessor")]
+    settings = [read_json(path) for path in files_of if path.is_file()]
+    stated = [fields["processor_class"] for fields in settings if "processor_class" in fields]
+    with processing(name, "processor"):
+        if stated:
+            known = processing_auto.processor_class_from_name(str(stated[0]))
+        else:
+            known = processing_auto.PROCESSOR_MAPPING.get(type(config), None)
+        if settings and isinstance(known, type) and issubclass(known, ProcessorMixin):
+            return without_videos(known).from_pretrained(directory, local_files_only=True)
+    reason = "it has no file"
+    if stated:
+        reason = f"transformers {transformers.__version__} does not know its {stated[0]}"
+    raise LoadError(
+        f"{name!r} does not say how it reads texts with images: {reason}; copy "
+        "processor_config.json and preprocessor_config.json next to config.json"
+    )
 
 
 def without_videos(processor: Any) -> Any:

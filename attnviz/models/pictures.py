@@ -19,17 +19,12 @@ from numpy.typing import NDArray
 from attnviz.errors import LoadError, UsageError
 from attnviz.models.third_party import third_party
 
-MOST_PIXELS = 50_000_000
-"""The most pixels of a picture: one of 150 MB in memory, and more than any model reads."""
-
+MOST_PIXELS = 50_000_000  # the most pixels of a picture: 150 MB, more than any model reads
 _ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff")
 
-_ORIENTATION = 0x0112
-"""The EXIF tag of how a camera was held; 1 is upright."""
-
+_ORIENTATION = 0x0112  # the EXIF tag of how a camera was held; 1 is upright
 _WIDE = ("I;16", "I;16B", "I;16L", "I;16N")
-_DEEP = 257
-"""The number of 16-bit steps in one of 8 bits."""
+_DEEP = 257  # the number of 16-bit steps in one of 8 bits
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +59,10 @@ def read_picture(source: Any, name: str = "the image") -> PictureFile:
     if isinstance(source, str | os.PathLike):
         path = os.fspath(source)
         name = repr(str(path))
-        _require_file(path, name)
+        if not os.path.exists(path):
+            raise LoadError(f"no file {name} here")
+        if not os.path.isfile(path):
+            raise LoadError(f"{name} is not a file: give an image as a PNG, JPEG or WebP file")
         with _opening(name) as image_class, image_class.open(path) as image:
             return _upright(image, str(path))
     if hasattr(source, "getbands"):  # a PIL image
@@ -112,14 +110,11 @@ def named_pictures(images: Any) -> tuple[NamedPicture, ...]:
 
 def _pictures(images: Any) -> list[PictureFile]:
     given = images if isinstance(images, list | tuple) else [images]
-    return [read_picture(each, f"image {at}") for at, each in enumerate(given, 1)]
+    return [read_picture(image, f"image {at}") for at, image in enumerate(given, 1)]
 
 
 def picture_files(directory: str) -> tuple[str, ...]:
-    """Return the paths of the pictures in a directory, in the order of their names.
-
-    Raises LoadError if it is no directory, UsageError if it has none.
-    """
+    """Return the paths of a directory's pictures in order; LoadError or UsageError without any."""
     folder = Path(os.path.expanduser(directory))
     if not folder.is_dir():
         raise LoadError(f"no directory {directory!r} here: --images takes one with images in it")
@@ -127,13 +122,6 @@ def picture_files(directory: str) -> tuple[str, ...]:
     if not files:
         raise UsageError(f"there is no image in {directory!r}: expected {', '.join(_ENDINGS)}")
     return tuple(map(str, files))
-
-
-def _require_file(path: str, name: str) -> None:
-    if not os.path.exists(path):
-        raise LoadError(f"no file {name} here")
-    if not os.path.isfile(path):
-        raise LoadError(f"{name} is not a file: give an image as a PNG, JPEG or WebP file")
 
 
 @contextmanager

@@ -17,12 +17,9 @@ from attnviz.errors import LoadError, UsageError
 from attnviz.models.third_party import quietly
 from attnviz.options import read_size
 
-SPREAD = "auto"
-"""The name of the device that stands for all devices, main memory and disk together."""
-
+SPREAD = "auto"  # the name of the device that stands for all devices, main memory and disk together
+# Matches the name of a module that is an entry of a list and in no other list.
 _LAYER = re.compile(r"\D*\.\d+").fullmatch
-"""Matches the name of a module that is an entry of a list and in no other list."""
-
 _DTYPES = {
     "float16": torch.float16,
     "bfloat16": torch.bfloat16,
@@ -60,47 +57,42 @@ def spread(max_memory: str | None, offload: str | None) -> dict[str, Any]:
             "--device auto places layers with accelerate, which is not installed: "
             "pip install 'attnviz[dist]'"
         )
-    folder = None if offload is None else _made_directory(offload)
-    found: dict[str, Any] = {"device_map": "auto", "offload_folder": folder}
+    if offload is not None:
+        path, shown = Path(offload), f"--offload {offload!r}"
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except FileExistsError as error:
+            raise LoadError(f"{shown} is not a directory: name one, or a new one") from error
+        except OSError as error:
+            raise LoadError(f"{shown} cannot be made: {error.strerror}; name another") from error
+        if not os.access(path, os.W_OK | os.X_OK):
+            raise LoadError(f"{shown} is not writable: name another directory")
+    options: dict[str, Any] = {"device_map": "auto", "offload_folder": offload}
     if max_memory is not None:
         most = read_size(max_memory)
-        found["max_memory"] = dict.fromkeys([*range(torch.cuda.device_count()), "cpu"], most)
-    return found
+        options["max_memory"] = dict.fromkeys([*range(torch.cuda.device_count()), "cpu"], most)
+    return options
 
 
-def _made_directory(named: str) -> str:
-    """Return the directory of ``--offload``, which is made if it is not there."""
-    path, shown = Path(named), f"--offload {named!r}"
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except FileExistsError as error:
-        raise LoadError(f"{shown} is not a directory: name one, or a new one") from error
-    except OSError as error:
-        raise LoadError(f"{shown} cannot be made: {error.strerror}; name another") from error
-    if not os.access(path, os.W_OK | os.X_OK):
-        raise LoadError(f"{shown} is not writable: name another directory")
-    return named
-
-
-def places_of(model: Any) -> tuple[str, str]:
-    """Return the devices of a model's parts, and a sentence on its layers; empty for one device."""
+def places_of(model: Any) -> tuple[str, tuple[str, ...]]:
+    """Return the devices of a model's parts, and a note on its layers; empty for one device."""
     placed: Mapping[str, Any] = getattr(model, "hf_device_map", None) or {}
     if not placed:
-        return "", ""
+        return "", ()
     every = list(dict.fromkeys(map(_device_name, placed.values())))
     if len(every) == 1:
-        return every[0], f"all of its weights lie on {every[0]}"
+        return every[0], (f"all of its weights lie on {every[0]}",)
     layers = []
     for name in filter(_LAYER, dict(model.named_modules())):
         while name not in placed:  # it is where the module around it is
             name = name.rpartition(".")[0]
         layers.append(_device_name(placed[name]))
-    said = ", ".join(f"{len(list(run))} on {place}" for place, run in groupby(layers))
-    return " and ".join(every), f"of its {len(layers)} layers, from the first: {said}"
+    runs = ", ".join(f"{len(list(run))} on {device}" for device, run in groupby(layers))
+    return " and ".join(every), (f"of its {len(layers)} layers, from the first: {runs}",)
 
 
-def _device_name(place: Any) -> str:
-    return f"cuda:{place}" if isinstance(place, int) else str(place)
+def _device_name(device: Any) -> str:
+    return f"cuda:{device}" if isinstance(device, int) else str(device)
 
 
 def _devices() -> list[str]:

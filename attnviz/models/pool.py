@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import copy_context
-from functools import partial
 from threading import Condition, Thread, local
 from typing import Any, Generic, TypeVar
 
@@ -18,13 +18,10 @@ from attnviz.models.third_party import ErrorsAs
 from attnviz.models.threads import blas_alone, workers
 
 _Task = TypeVar("_Task")
-_Found = TypeVar("_Found")
+_Result = TypeVar("_Result")
 
-_WORTH = 5e8
-"""The number of operations below which starting another thread does not pay (about 5 ms)."""
-
-_thread = local()
-"""The state of the current thread: ``inside`` holds its pool and the depth of its tasks."""
+_WORTH = 5e8  # the operations below which another thread does not pay (about 5 ms)
+_thread = local()  # the current thread: ``inside`` holds its pool and the depth of its tasks
 
 
 class _StoppedError(Exception):
@@ -32,15 +29,15 @@ class _StoppedError(Exception):
 
 
 def spread(
-    run: Callable[[_Task], _Found], tasks: Iterable[_Task], operations: float = _WORTH
-) -> list[_Found]:
+    run: Callable[[_Task], _Result], tasks: Iterable[_Task], operations: float = _WORTH
+) -> list[_Result]:
     """Return the results of ``run`` for all tasks, in their order, computed by several threads."""
     return list(in_turn(run, tasks, operations))
 
 
 def in_turn(
-    run: Callable[[_Task], _Found], tasks: Iterable[_Task], operations: float = _WORTH
-) -> Iterator[_Found]:
+    run: Callable[[_Task], _Result], tasks: Iterable[_Task], operations: float = _WORTH
+) -> Iterator[_Result]:
     """Yield the result of ``run`` for each task, in the order of the tasks, from several threads.
 
     run: NumPy code for several threads. Its exception is raised in the task's turn, and later tasks
@@ -61,35 +58,24 @@ def in_turn(
             yield from pool.results(_Batch(run, given, depth))
 
 
-class _Batch(Generic[_Task, _Found]):
-    """The tasks that one call shares among threads, with their results.
+class _Batch(Generic[_Task, _Result]):
+    """The tasks that one call shares among threads, with the results to come in their order.
 
     depth: how many calls with tasks are around it. waiting: the tasks that no thread has begun.
-    count: of all tasks. found, failed: the results and the errors of finished tasks, by index.
     """
 
-    def __init__(self, run: Callable[[_Task], _Found], tasks: list[_Task], depth: int) -> None:
+    def __init__(self, run: Callable[[_Task], _Result], tasks: list[_Task], depth: int) -> None:
         self.depth = depth
-        self.waiting = deque(enumerate(tasks))
-        self.count = len(tasks)
-        self.found: dict[int, _Found] = {}
-        self.failed: dict[int, Exception] = {}
+        self.results = deque(Future[_Result]() for _ in tasks)
+        self.waiting = deque(zip(self.results, tasks, strict=True))
         self._run = run
         # Another thread lacks the context of this one, such as NumPy's handling of overflow.
         self._context = copy_context()
 
-    def has(self, place: int) -> bool:
-        return place in self.found or place in self.failed
-
-    def do(self, place: int, task: _Task) -> None:
-        """Run a task, and store its result or error under its index for the waiting thread."""
-        with ErrorsAs(partial(self.failed.__setitem__, place)):
-            self.found[place] = self._context.copy().run(self._run, task)
-
-    def result(self, place: int) -> _Found:
-        if place in self.failed:
-            raise self.failed[place]
-        return self.found.pop(place)
+    def do(self, result: Future[_Result], task: _Task) -> None:
+        """Run a task, and store its result or error for the thread that waits for it."""
+        with ErrorsAs(result.set_exception):
+            result.set_result(self._context.copy().run(self._run, task))
 
 
 class _Pool:
@@ -120,21 +106,21 @@ class _Pool:
         if self._stopped:
             raise _StoppedError
 
-    def results(self, batch: _Batch[_Task, _Found]) -> Iterator[_Found]:
+    def results(self, batch: _Batch[_Task, _Result]) -> Iterator[_Result]:
         """Yield the results of a batch in order; this thread runs tasks of it as well."""
         with self._changed:
             self._batches.append(batch)
-            waiting = sum(len(each.waiting) for each in self._batches)
+            waiting = sum(len(other.waiting) for other in self._batches)
             while len(self._threads) + 1 < min(self._most, waiting):
                 self._threads.append(Thread(target=self._work, daemon=True))
                 self._threads[-1].start()
             self._changed.notify_all()
         try:
-            for place in range(batch.count):
-                while not batch.has(place):
+            while batch.results:
+                while not batch.results[0].done():
                     self.check()
-                    self._step(batch, place)
-                yield batch.result(place)
+                    self._step(batch)
+                yield batch.results.popleft().result()
         finally:
             with self._changed:
                 self._batches.remove(batch)
@@ -143,27 +129,22 @@ class _Pool:
         while not self._stopped:
             self._step()
 
-    def _step(self, own: _Batch[Any, Any] | None = None, wanted: int = 0) -> None:
+    def _step(self, own: _Batch[Any, Any] | None = None) -> None:
         """Run a waiting task, of ``own`` or within it if given; else wait for a change."""
         with self._changed:
             # Only deeper batches are allowed besides, so that tasks do not pile up on a thread.
-            batch = next(
-                (
-                    other
-                    for other in self._batches[::-1]
-                    if other.waiting and (own is None or other is own or other.depth > own.depth)
-                ),
-                None,
-            )
-            if batch is None:
-                if not self._stopped and (own is None or not own.has(wanted)):
+            for batch in reversed(self._batches):
+                if batch.waiting and (own is None or batch is own or batch.depth > own.depth):
+                    break
+            else:
+                if not self._stopped and (own is None or not own.results[0].done()):
                     self._changed.wait()
                 return
-            place, task = batch.waiting.popleft()
+            result, task = batch.waiting.popleft()
         before = getattr(_thread, "inside", (None, 0))
         _thread.inside = self, batch.depth + 1
         try:
-            batch.do(place, task)
+            batch.do(result, task)
         finally:
             _thread.inside = before
         with self._changed:

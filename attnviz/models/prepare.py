@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from attnviz.models.attention_interface import PreTrainedModel
 from attnviz.models.memory import require_memory
 from attnviz.models.model import broken_words
 from attnviz.models.placement import drawing, places_of
-from attnviz.models.split import is_packed, is_split, least, processes_of, split_note
+from attnviz.models.split import is_packed, is_split, least, processes_of
 from attnviz.models.stored_tensors import StoredTensors
 from attnviz.models.third_party import third_party
 from attnviz.models.transformers_model import TransformersModel
@@ -34,27 +33,16 @@ _WITH_EXTREMES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def prepared(
-    name: str,
-    model: Any,
-    tokenizer: Any,
-    device: torch.device | None,
-    *,
-    revision: str | None = None,
-    seed: int | None = None,
-    notes: tuple[str, ...] = (),
-    trained_tokens: int | None = None,
-    stored: StoredTensors | None = None,
+    name: str, model: Any, tokenizer: Any, device: torch.device | None, **facts: Any
 ) -> TransformersModel:
-    """Prepare a model for use: move it to its device, and determine its facts.
+    """Return a model on its device (None: where its parts are); facts: those of ``described``."""
+    return described(name, moved(name, model, device), tokenizer, **facts)
 
-    device: None leaves its parts where they are. seed: of random parameters; None for those of
-    files. notes: sentences that a reader must know. stored: the tensors in its files, if
-    safetensors.
-    """
+
+def moved(name: str, model: Any, device: torch.device | None) -> Any:
+    """Return a model on its device, without gradients; None leaves its parts where they are."""
     with third_party(f"{name!r} cannot be moved to {device}"):
-        model = (model if device is None else model.to(device)).eval().requires_grad_(False)
-    known = described(name, model, tokenizer, revision, seed=seed, notes=notes)
-    return replace(known, trained_tokens=trained_tokens, stored=stored)
+        return (model if device is None else model.to(device)).eval().requires_grad_(False)
 
 
 def handed_over(model: Any, tokenizer: Any, *, reads: bool = True) -> TransformersModel:
@@ -113,11 +101,14 @@ def described(
     loaded: bool = False,
     seed: int | None = None,
     notes: tuple[str, ...] = (),
+    trained_tokens: int | None = None,
+    stored: StoredTensors | None = None,
 ) -> TransformersModel:
     """Return a model with its facts, which are read from its config and checked.
 
-    loaded: whether the caller's Python code has loaded it. The other arguments are those of
-    ``prepared``. Raises UnsupportedError if the model reads no token ids, or is a part of a model.
+    loaded: whether the caller's Python code has loaded it. seed: of random parameters; None for
+    those of files. notes: sentences that a reader must know. trained_tokens, stored: see
+    ``TransformersModel``. Raises UnsupportedError if the model reads no token ids, or is a part.
     """
     shape = read_shape(model.config, name)
     require_token_ids(model)
@@ -125,14 +116,16 @@ def described(
     if loaded:
         require_attention(model, name)
     broken = () if seed is not None else _not_finite(model)
+    decodes = "decoder_input_ids" in inspect.signature(model.forward).parameters
     kinds: tuple[Kind, ...] = ("self",)
-    if (
-        model.config.is_encoder_decoder
-        and "decoder_input_ids" in inspect.signature(model.forward).parameters
-    ):
+    target = None
+    if model.config.is_encoder_decoder and decodes:
         kinds = ("encoder", "decoder", "cross")
-    target = context_length(model.config, model, decoder=True) if "decoder" in kinds else None
-    places, placed = places_of(model)
+        target = context_length(model.config, model, decoder=True)
+    devices, parts = places_of(model)
+    processes = processes_of(model)
+    if processes > 1:
+        parts = (*parts, f"its weights are split over {processes} processes")
     info = ModelInfo(
         name=name,
         revision=revision,
@@ -141,14 +134,14 @@ def described(
         **vars(shape),
         weights="loaded" if loaded else "checkpoint" if seed is None else "random",
         seed=seed,
-        device=places or str(model.device),
-        processes=processes_of(model),
-        notes=(*notes, *filter(None, (placed, split_note(model))), *broken_words(broken)),
+        device=devices or str(model.device),
+        processes=processes,
+        notes=(*notes, *parts, *broken_words(broken)),
         not_finite=broken,
         decoder_shape=decoder_shape(model.config) if "decoder" in kinds else (),
     )
     context = context_length(model.config, model)
-    return TransformersModel(info, model, tokenizer, kinds, context, target)
+    return TransformersModel(info, model, tokenizer, kinds, context, target, trained_tokens, stored)
 
 
 def _not_finite(model: Any) -> tuple[str, ...]:
@@ -159,11 +152,11 @@ def _not_finite(model: Any) -> tuple[str, ...]:
         if weight.dtype in _WITH_EXTREMES and not weight.is_meta
         if not is_packed(weight)
     }
-    broken = [
-        weight.numel() > 0 and not all(bool(one.isfinite()) for one in torch.aminmax(weight))
+    whole = [
+        weight.numel() == 0 or all(bool(extreme.isfinite()) for extreme in torch.aminmax(weight))
         for weight in here.values()
     ]
     # Of a weight that is split, another process may have the part that is broken.
     if processes_of(model) > 1:
-        broken = [not least(model, int(not one)) for one in broken]
-    return tuple(name for name, one in zip(here, broken, strict=True) if one)
+        whole = [bool(least(model, int(is_finite))) for is_finite in whole]
+    return tuple(name for name, is_finite in zip(here, whole, strict=True) if not is_finite)

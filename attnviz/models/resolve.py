@@ -6,77 +6,36 @@ until a model is loaded: the bundled one does not need torch.
 
 from __future__ import annotations
 
+import inspect
 import os
+import re
 import shlex
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from attnviz.errors import LoadError, UnsupportedError, UsageError
-from attnviz.models.python_file import names_function
+from attnviz.errors import AttnvizError, LoadError, UnsupportedError, UsageError
 from attnviz.models.shapes import Shape, find_shape, read_shape_file, shape_names
 from attnviz.models.threads import suit
-from attnviz.models.work import ON_TORCH, Work
+from attnviz.models.work import LoadOptions as LoadOptions
 
 if TYPE_CHECKING:  # the records import NumPy, which counting parameters does not need
     import torch
+    from torch.nn import Module
 
-    from attnviz.models.hub import Progress
     from attnviz.models.model import Model
     from attnviz.models.numpy_checkpoint import NumpyCheckpoint
 
-SHAPING = ("d_model", "heads", "kv_heads", "causal", "score")
-"""The options that apply to ``mha`` alone."""
-
-_OF_CHECKPOINTS = (
-    *("revision", "device", "dtype", "offline", "trust_remote_code", "allow_pickle"),
-    *("progress", "tp"),
-)
-"""The options that ``load_transformers`` takes under the same names."""
+SHAPING = ("d_model", "heads", "kv_heads", "causal", "score")  # options of ``mha`` alone
 
 _CONFIGS = "configs/"
 _NEEDS_TORCH = "this command runs on torch"
 _PATH_STARTS = tuple(start for start in ("./", "../", "/", "~", os.sep) if start)
-
-
-@dataclass(frozen=True)
-class LoadOptions:
-    """All options of loading a model; each kind of model uses those that apply to it.
-
-    revision, offline, trust_remote_code, allow_pickle, progress: of Hugging Face checkpoints, as in
-        ``load_transformers``; progress is called as ``progress(file, done, total)`` in bytes.
-    device, dtype: the device and the number type of the computation; ``auto`` is the model's own
-        dtype.
-    max_memory, offload: of the device ``auto``, as in ``placement.spread``. tp: whether torchrun's
-        processes share the model.
-    backend: what runs a checkpoint; ``auto`` takes NumPy if it gives the same result sooner.
-    threads: the most threads to use; None for the number that suits the model.
-    work: what the command plans to do with the model; by default what needs torch.
-    seed: of random parameters.
-    d_model, heads, kv_heads, causal, score: the sizes and options of ``mha``.
-    """
-
-    revision: str | None = None
-    device: str = "cpu"
-    dtype: str = "auto"
-    offline: bool = False
-    trust_remote_code: bool = False
-    allow_pickle: bool = False
-    progress: Progress | None = None
-    backend: Literal["auto", "numpy", "torch"] = "auto"
-    threads: int | None = None
-    max_memory: str | None = None
-    offload: str | None = None
-    tp: bool = False
-    work: Work = ON_TORCH
-    seed: int = 0
-    d_model: int = 64
-    heads: int = 8
-    kv_heads: int | None = None
-    causal: bool = False
-    score: Literal["scaled-dot", "dot", "additive"] = "scaled-dot"
 
 
 @dataclass(frozen=True)
@@ -126,7 +85,7 @@ def resolve(name: str) -> ModelSource:
 def load(name: str, options: LoadOptions | None = None) -> Model:
     """Load the model that ``--model NAME`` means, and set the number of threads for it.
 
-    Raises LoadError, OfflineError, UnsupportedError or UsageError as the loaders of each kind do.
+    Raises an AttnvizError as the loader of its kind does.
     """
     options = options or LoadOptions()
     model = _loaded(name, options)
@@ -162,35 +121,23 @@ def _loaded(name: str, options: LoadOptions) -> Model:
     if (model := _in_numpy(source, options)) is not None:
         return model
     from attnviz.models.huggingface import load_shape, load_transformers
-    from attnviz.models.placement import SPREAD, spread
+    from attnviz.models.placement import SPREAD
 
-    if source.shape is not None:
-        if options.work.reads == "picture and text":
-            raise UsageError(
-                f"{name!r} has random weights and no processor: a text with images takes a "
-                "checkpoint; leave the text out to look at its tower"
-            )
-        if options.work.reads == "sound":
-            raise UsageError(f"{name!r} has random weights: audio takes a checkpoint of Whisper")
-        if options.tp or options.device == SPREAD:
-            raise UsageError(
-                f"{name!r} has random weights, on one device: --tp and --device auto are for "
-                "checkpoints"
-            )
-        return load_shape(
-            replace(source.shape, name=name),
-            device=options.device,
-            dtype=options.dtype,
-            seed=options.seed,
-            pictures=options.work.reads == "picture",
+    if source.shape is None:
+        return load_transformers(name, options)
+    if options.work.reads == "picture and text":
+        raise UsageError(
+            f"{name!r} has random weights and no processor: a text with images takes a checkpoint; "
+            "leave the text out to look at its tower"
         )
-    return load_transformers(
-        name,
-        **{option: getattr(options, option) for option in _OF_CHECKPOINTS},
-        spread=spread(options.max_memory, options.offload) if options.device == SPREAD else None,
-        logits=options.work.logits,
-        reads=options.work.reads,
-    )
+    if options.work.reads == "sound":
+        raise UsageError(f"{name!r} has random weights: audio takes a checkpoint of Whisper")
+    if options.tp or options.device == SPREAD:
+        raise UsageError(
+            f"{name!r} has random weights, on one device: --tp and --device auto are for "
+            "checkpoints"
+        )
+    return load_shape(replace(source.shape, name=name), options)
 
 
 def _in_numpy(source: ModelSource, options: LoadOptions) -> Model | None:
@@ -214,7 +161,8 @@ def _in_numpy(source: ModelSource, options: LoadOptions) -> Model | None:
         if requested:
             raise
         return None
-    if options.work.logits and model.is_bare:
+    # Without "For" in the name of its class it has no head for any task.
+    if options.work.logits and not model.has_head and "For" not in model.info.architecture:
         from attnviz.models.model import no_logits
 
         raise no_logits(source.name)
@@ -418,6 +366,96 @@ def _converted(whole: Any, dtype: torch.dtype) -> Any:
     own = {name: buffer for name, buffer in whole.named_buffers() if name not in stored}
     converted = whole.to(dtype)
     for path, buffer in own.items():
-        place, _, name = path.rpartition(".")
-        converted.get_submodule(place).register_buffer(name, buffer, persistent=False)
+        owner, _, name = path.rpartition(".")
+        converted.get_submodule(owner).register_buffer(name, buffer, persistent=False)
     return converted
+
+
+# A module of one's own ---------------------------------------------------------------------------
+
+
+_NAME = re.compile(r"(.+\.py):([A-Za-z_]\w*)")
+_OPTIONS = ("tokens", "key_tokens", "batch", "loss")
+
+
+class Built(NamedTuple):
+    """What a function ``build`` returned.
+
+    inputs, named: the module's arguments. options: keywords of ``attnviz.capture`` and ``ablate``.
+    """
+
+    module: Module
+    inputs: tuple[Any, ...]
+    named: Mapping[str, Any]
+    options: Mapping[str, Any]
+
+
+def names_function(name: str) -> bool:
+    """Return True for the name of a function in a Python file, such as ``net.py:build``."""
+    return _NAME.fullmatch(name) is not None
+
+
+def built(name: str, text: str | None, *, trusted: bool) -> Built:
+    """Run the Python file, call its function, and return the module with its inputs.
+
+    text: for a function that takes one; else its words name the tokens. Raises UsageError unless
+    trusted, LoadError if there is no such function, or it fails or returns something else.
+    """
+    match = _NAME.fullmatch(name)
+    assert match is not None
+    path, function = Path(match[1]).expanduser(), match[2]
+    if not path.is_file():
+        raise LoadError(f"no file {str(path)!r} here")
+    if not trusted:
+        raise UsageError(f"{name!r} is code that would run: add --trust-remote-code")
+    spec = spec_from_file_location(f"attnviz file {path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    namespace, folder = module_from_spec(spec), str(path.parent.resolve())
+    sys.modules[spec.name] = namespace  # where dataclasses look up their annotations
+    sys.path.insert(0, folder)  # as Python does for a script
+    try:
+        with running(name):
+            spec.loader.exec_module(namespace)
+            build = getattr(namespace, function)
+            parameters = inspect.signature(build).parameters.values()
+            if text is None and any(given.default is given.empty for given in parameters):
+                raise UsageError(f"{name!r} makes its inputs from a text: give one")
+            takes_text = bool(parameters) and text is not None
+            given = build(text) if takes_text else build()
+    finally:
+        if folder in sys.path:  # the file may have changed it
+            sys.path.remove(folder)
+    return _checked(name, given, None if takes_text else text)
+
+
+@contextmanager
+def running(name: str) -> Iterator[None]:
+    """Run a block with the module of a file; an error of its own becomes a LoadError."""
+    try:
+        yield
+    except AttnvizError:
+        raise
+    except Exception as error:
+        raise LoadError(f"{name!r} failed: {type(error).__name__}: {error}") from error
+
+
+def _checked(name: str, given: Any, text: str | None) -> Built:
+    from torch.nn import Module
+
+    parts = given if isinstance(given, tuple) else (given,)
+    options = parts[2] if len(parts) == 3 and isinstance(parts[2], Mapping) else {}
+    wrong = [f"the option {key!r}" for key in options if key not in _OPTIONS]
+    if not (len(parts) in (2, 3) and isinstance(parts[0], Module)) or wrong:
+        got = (wrong or [", ".join(type(part).__name__ for part in parts)])[0]
+        raise LoadError(
+            f"{name!r} returned {got}: expected module, inputs, or with options of "
+            f"{', '.join(_OPTIONS)}: module, inputs, {{'tokens': words}}"
+        )
+    module, inputs, *_ = parts
+    named = inputs if isinstance(inputs, Mapping) else {}
+    several = tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)
+    kept = dict(options)
+    if text is not None:
+        kept.setdefault("tokens", text)
+    return Built(module, () if named else several, named, kept)

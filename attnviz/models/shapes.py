@@ -101,8 +101,8 @@ def _config(path: Path, config: object) -> dict[str, Any]:
 
 
 def _tables(path: Path, table: dict[str, Any], key: str) -> tuple[dict[str, Any], ...]:
-    found = table.get(key, [])
-    listed = found if isinstance(found, list) else [found]
+    tables = table.get(key, [])
+    listed = tables if isinstance(tables, list) else [tables]
     if not all(isinstance(item, dict) for item in listed):
         raise LoadError(f"{str(path)!r} is not a shape: {key} must be a table")
     return tuple(listed)

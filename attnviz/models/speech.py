@@ -27,20 +27,17 @@ from transformers import GenerationMixin, WhisperFeatureExtractor
 from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.models.attention_interface import unobserved
 from attnviz.models.pieces import check_limit
-from attnviz.models.prepare import described
+from attnviz.models.prepare import described, moved
 from attnviz.models.split import device_of
 from attnviz.models.third_party import third_party, tokenizing
 from attnviz.models.transformers_model import TransformersModel
-from attnviz.models.vision import handed, own_copy
+from attnviz.models.vision import handed, own_copy, processing
 from attnviz.reading import read_bytes
 from attnviz.records import Kind, Tokens
 
-MOST_BYTES = 200_000_000
-"""The largest file: half an hour of stereo at 48 kHz, of which the first seconds are read."""
-
+MOST_BYTES = 200_000_000  # the largest file: half an hour of stereo at 48 kHz
 _NEEDS = "pip install 'attnviz[audio]'"
-_SILENT = 1e-5
-"""The largest amplitude of silence: a third of a step of 16 bits."""
+_SILENT = 1e-5  # the largest amplitude of silence: a third of a step of 16 bits
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,8 +63,8 @@ def read_sound(path: str | os.PathLike[str], rate: int, longest: float) -> Sound
     """
     name = os.fspath(path)
     if not os.path.isfile(name):
-        what = "no file" if os.path.isdir(name) else "missing"
-        raise LoadError(f"{name!r} is {what}: expected audio, such as a .wav file")
+        lack = "no file" if os.path.isdir(name) else "missing"
+        raise LoadError(f"{name!r} is {lack}: expected audio, such as a .wav file")
     content = read_bytes(Path(path), name=repr(name), most=MOST_BYTES)
     samples, own = _decoded(content, name)
     if not len(samples):
@@ -99,7 +96,11 @@ def _decoded(content: bytes, name: str) -> tuple[NDArray[np.float64], int]:
         if rate < 1 or channels < 1 or width not in (1, 2, 3, 4):
             raise wave.Error
     except (wave.Error, EOFError):
-        return _by_library(content, name)
+        with _library("soundfile", f"{name!r} is not a .wav file of integers"):
+            read: Any = import_module("soundfile").read
+            with third_party(f"{name!r} is not audio that soundfile knows"):
+                samples, rate = read(io.BytesIO(content), always_2d=True)
+            return samples, int(rate)
     whole = np.frombuffer(data, np.uint8)
     whole = whole[: len(whole) // (channels * width) * channels * width].reshape(-1, width)
     if width == 1:  # the only width without a sign
@@ -109,14 +110,6 @@ def _decoded(content: bytes, name: str) -> tuple[NDArray[np.float64], int]:
         padded[:, 4 - width :] = whole
         numbers = padded.view("<i4")[:, 0] / 2.0 ** (32 - 8 * width)
     return (numbers / 2.0 ** (8 * width - 1)).reshape(-1, channels), rate
-
-
-def _by_library(content: bytes, name: str) -> tuple[NDArray[np.float64], int]:
-    with _library("soundfile", f"{name!r} is not a .wav file of integers"):
-        read: Any = import_module("soundfile").read
-        with third_party(f"{name!r} is not audio that soundfile knows"):
-            samples, rate = read(io.BytesIO(content), always_2d=True)
-        return samples, int(rate)
 
 
 @contextmanager
@@ -129,8 +122,7 @@ def _library(library: str, why: str) -> Iterator[None]:
 
 
 FEATURES = "input_features"
-_HALVED = 2
-"""How many frames of features make a frame of the encoder, by its second convolution."""
+_HALVED = 2  # how many frames of features make a frame of the encoder, by its second convolution
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,25 +243,15 @@ class SpeechModel(TransformersModel):
             for name in ("suppress_tokens", "begin_suppress_tokens")
             if (value := getattr(settings, name, None))
         }
-        config = type(settings)(
-            decoder_start_token_id=heard.starts[0],
-            eos_token_id=sorted(self.end_ids) or None,
-            pad_token_id=self._padding,
-            max_new_tokens=max(1, limit - len(heard.starts)),
-            **silent,
-        )
+        silent["max_new_tokens"] = max(1, limit - len(heard.starts))
         starts = torch.tensor([heard.starts], device=device_of(self.model))
-        said, self.whole.generation_config = settings, config
-        try:
-            with third_party(f"{self.info.name!r} cannot transcribe"), torch.inference_mode():
-                written = GenerationMixin.generate(
-                    self.whole,
-                    heard.features,
-                    generation_config=config,
-                    decoder_input_ids=starts,
-                )
-        finally:
-            self.whole.generation_config = said
+        with (
+            third_party(f"{self.info.name!r} cannot transcribe"),
+            self._plainly_greedy(self.whole, heard.starts[0], **silent) as config,
+        ):
+            written = GenerationMixin.generate(
+                self.whole, heard.features, generation_config=config, decoder_input_ids=starts
+            )
         ids = written[0].tolist()
         ended = [at for at, number in enumerate(ids) if number in self.end_ids]
         return self._tokens(ids[: next((at for at in ended if at >= len(heard.starts)), None)])
@@ -302,10 +284,7 @@ class SpeechModel(TransformersModel):
 
     @torch.inference_mode()
     def _starts(self, features: Tensor) -> tuple[int, ...]:
-        """Return start, language, task and “no timestamps”, as far as the model has them.
-
-        The language is the one that its settings name, or the likeliest that it hears.
-        """
+        """Return start, language (set, or the likeliest), task and “no timestamps”, if known."""
         settings = self.whole.generation_config
         languages: Mapping[str, int] = getattr(settings, "lang_to_id", None) or {}
         starts = [self._start_id]
@@ -342,6 +321,14 @@ def plain_extractor(config: Any) -> Any:
     return extractor(feature_size=config.num_mel_bins, chunk_length=seconds)
 
 
+def open_extractor(name: str, directory: Path, config: Any) -> Any:
+    """Return the feature extractor of a Whisper checkpoint, or that of its config without one."""
+    if not (directory / "preprocessor_config.json").is_file():
+        return plain_extractor(config)
+    with processing(name, "feature extractor"):
+        return WhisperFeatureExtractor.from_pretrained(directory, local_files_only=True)
+
+
 def speech_model(
     name: str,
     model: Any,
@@ -357,9 +344,7 @@ def speech_model(
     facts: those of ``prepare.described``, such as the revision and notes.
     """
     require_speech(name, model.config)
-    if device is not None:
-        with third_party(f"{name!r} cannot be moved to {device}"):
-            model = model.to(device).eval().requires_grad_(False)
+    model = model if device is None else moved(name, model, device)
     twin = own_copy(model)
     trunk = twin._modules["model"] = own_copy(twin.model)
     encoder = trunk._modules["encoder"] = own_copy(trunk.encoder)

@@ -17,8 +17,8 @@ from torch import nn
 
 from attnviz.errors import UnsupportedError
 
+# The linear maps to queries and to keys, by their names in transformers' plans.
 _QUERIES, _KEYS = {"q_proj", "q_b_proj", "query_key_value", "qkv_proj"}, {"k_proj"}
-"""The linear maps to queries and to keys, by their names in transformers' plans."""
 
 
 def device_of(model: Any) -> torch.device:
@@ -26,9 +26,8 @@ def device_of(model: Any) -> torch.device:
     parts = model.modules() if hasattr(model, "_hf_hook") else ()
     hooks = (getattr(part, "_hf_hook", None) for part in parts)  # accelerate's, outermost first
     devices = (getattr(hook, "execution_device", None) for hook in hooks)
-    device = next((one for one in devices if one is not None), None)
-    found: torch.device = model.device if device is None else torch.device(device)
-    return found
+    device = next((device for device in devices if device is not None), None)
+    return model.device if device is None else torch.device(device)
 
 
 def is_split(tensor: Any) -> bool:
@@ -39,8 +38,8 @@ def is_split(tensor: Any) -> bool:
 
 def mesh_of(module: nn.Module) -> Any:
     """Return the processes over which a module's weights are split, or None if they are whole."""
-    found: Any = next(filter(is_split, module.parameters()), None)
-    return None if found is None else found.device_mesh
+    part: Any = next(filter(is_split, module.parameters()), None)
+    return None if part is None else part.device_mesh
 
 
 def processes_of(model: nn.Module) -> int:
@@ -49,21 +48,15 @@ def processes_of(model: nn.Module) -> int:
     return 1 if mesh is None else int(mesh.size())
 
 
-def split_note(model: nn.Module) -> str:
-    """Return a note on the processes over which a model is split; empty if it is whole."""
-    number = processes_of(model)
-    return "" if number == 1 else f"its weights are split over {number} processes"
-
-
 def require_even(name: str, config: Any, plan: Mapping[str, str], number: int) -> None:
     """Raise UnsupportedError if a plan cannot split the heads of a model evenly over processes."""
     splits = {rule.rpartition(".")[2] for rule, way in plan.items() if way == "colwise"}
     heads = getattr(config, "num_attention_heads", number)
     shared = getattr(config, "num_key_value_heads", None) or heads
-    for count, what, maps in ((heads, "heads", _QUERIES), (shared, "key/value heads", _KEYS)):
+    for count, noun, maps in ((heads, "heads", _QUERIES), (shared, "key/value heads", _KEYS)):
         if isinstance(count, int) and not splits.isdisjoint(maps) and count % number:
             raise UnsupportedError(
-                f"{name!r} has {count} {what}, which cannot be split evenly over {number} "
+                f"{name!r} has {count} {noun}, which cannot be split evenly over {number} "
                 "processes: take another number of them, or --device auto"
             )
 
@@ -93,9 +86,9 @@ def least(model: nn.Module, number: int | None) -> int | None:
         return number
     from torch import distributed  # loaded if anything is split
 
-    found = torch.tensor(number, device=mesh.device_type)
-    distributed.all_reduce(found, distributed.ReduceOp.MIN, mesh.get_group())
-    return int(found)
+    smallest = torch.tensor(number, device=mesh.device_type)
+    distributed.all_reduce(smallest, distributed.ReduceOp.MIN, mesh.get_group())
+    return int(smallest)
 
 
 def is_packed(tensor: Any) -> bool:
@@ -110,18 +103,18 @@ def whole_weight(module: nn.Module, name: str = "weight") -> Any:
     A split parameter is gathered, one in memory or on disk is read. A quantised layer's packed
     tensor, or method of this name, is no parameter.
     """
-    found: Any = getattr(module, name, None)
-    if not hasattr(found, "is_meta") or is_packed(found):  # a method is no tensor
+    weight: Any = getattr(module, name, None)
+    if not hasattr(weight, "is_meta") or is_packed(weight):  # a method is no tensor
         return None
-    if is_split(found):
+    if is_split(weight):
         with torch.inference_mode(False):  # it may be differentiated later
-            return found.detach().full_tensor()
-    if found is not None and found.is_meta and hasattr(module, "_hf_hook"):
+            return weight.detach().full_tensor()
+    if weight is not None and weight.is_meta and hasattr(module, "_hf_hook"):
         from accelerate.utils import align_module_device  # what put it elsewhere
 
         with torch.inference_mode(False), align_module_device(module):
             return getattr(module, name).detach()
-    return found
+    return weight
 
 
 @contextmanager

@@ -16,9 +16,7 @@ from tokenizers import Encoding, Tokenizer
 from attnviz.attention.family_reading import StoredParameters
 from attnviz.attention.functional import causal_mask
 from attnviz.attention.growing import StackReader
-from attnviz.attention.narrow_stack import NarrowStack
-from attnviz.attention.numpy_stack import NumpyStack
-from attnviz.models.growth import Growth
+from attnviz.attention.numpy_stack import NarrowStack, NumpyStack
 from attnviz.models.memory import free_memory
 from attnviz.models.model import (
     ChatTemplate,
@@ -36,9 +34,18 @@ from attnviz.models.model import (
     model_repr,
     text_notes,
 )
-from attnviz.models.operations import ModelSizes, sizes_of_stack
-from attnviz.models.pieces import check_limit, placed_tokens, special_ids, token_texts, tokens_of
+from attnviz.models.pieces import (
+    Step,
+    check_growth,
+    check_limit,
+    normalizer_steps,
+    placed_tokens,
+    special_ids,
+    token_texts,
+    tokens_of,
+)
 from attnviz.models.third_party import tokenizing
+from attnviz.models.work import ModelSizes, sizes_of_stack
 from attnviz.records import NO_PREDICTIONS, Kind, ModelInfo, Tokens
 
 
@@ -93,23 +100,23 @@ class StackModel:
         return self._open_tokenizer()
 
     @cached_property
-    def _growth(self) -> Growth:
-        return Growth(self._info.name, self.tokenizer.normalizer)
+    def _steps(self) -> list[Step]:
+        return normalizer_steps(self.tokenizer.normalizer)
 
     def encode(self, text: str, limit: int | None = None) -> Tokens:
         name, tokenizer = self.info.name, self.tokenizer
         with tokenizing(name):
             check_limit(name, tokenizer.num_special_tokens_to_add(False), limit)
-            self._growth.check(text)
+            check_growth(name, self._steps, text)
             tokenizer.no_truncation()
             if limit is not None:
                 tokenizer.enable_truncation(limit)
-            found = tokenizer.encode(text, add_special_tokens=not isinstance(text, FinishedText))
-            return replace(self._tokens_of(found), kept=())
+            encoding = tokenizer.encode(text, add_special_tokens=not isinstance(text, FinishedText))
+            return replace(self._tokens_of(encoding), kept=())
 
-    def _tokens_of(self, found: Encoding) -> Tokens:
+    def _tokens_of(self, encoding: Encoding) -> Tokens:
         known, name = self.stack.shape.vocabulary, self.info.name
-        return tokens_of(name, self.tokenizer, found, known, self._special_ids)
+        return tokens_of(name, self.tokenizer, encoding, known, self._special_ids)
 
     @cached_property
     def _special_ids(self) -> frozenset[int]:
@@ -125,13 +132,13 @@ class StackModel:
     def placed(self, text: str, second: str | None = None, *, bare: bool = False) -> Placed:
         name, tokenizer = self.info.name, self.tokenizer
         with tokenizing(name):
-            self._growth.check(text + (second or ""))
+            check_growth(name, self._steps, text + (second or ""))
             tokenizer.no_truncation()
-            found = tokenizer.encode(text, second, add_special_tokens=not bare)
-            tokens, types = self._tokens_of(found), found.type_ids
+            encoding = tokenizer.encode(text, second, add_special_tokens=not bare)
+            tokens, types = self._tokens_of(encoding), encoding.type_ids
             if any(types) and self.paired and self.stack.has_segments:
                 tokens = replace(tokens, segments=tuple(types[at] for at in tokens.places))
-            return placed_tokens(tokens, found.sequence_ids)
+            return placed_tokens(tokens, encoding.sequence_ids)
 
     def vocabulary(self) -> Vocabulary:
         return self._vocabulary
@@ -188,11 +195,6 @@ class StackModel:
     def has_head(self) -> bool:
         """Return whether the model has a language-model head."""
         return not any(note.endswith(NO_PREDICTIONS) for note in self.info.notes)
-
-    @property
-    def is_bare(self) -> bool:
-        """Return True if the model has no head for any task: no ``For`` is in its class name."""
-        return not self.has_head and "For" not in self.info.architecture
 
     @property
     def predicts(self) -> bool:

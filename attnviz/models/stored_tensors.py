@@ -24,8 +24,8 @@ _TYPES: Mapping[str, tuple[str, np.dtype[Any]]] = {
 Change = Callable[[Any], NDArray[np.float32]]
 """Returns a tensor as an adapter changes it, in float32 and in its own shape."""
 
+# Config fields that do not affect the computation; each tensor's type is hashed itself.
 _ELSEWHERE = {"_name_or_path", "transformers_version", "dtype", "torch_dtype"}
-"""Config fields that do not affect the computation; each tensor's type is hashed itself."""
 
 
 def computed_from(fields: Mapping[str, Any]) -> bytes:
@@ -33,11 +33,8 @@ def computed_from(fields: Mapping[str, Any]) -> bytes:
     return repr(sorted((name, fields[name]) for name in fields.keys() - _ELSEWHERE)).encode()
 
 
-class _Place(NamedTuple):
-    """The position of a tensor in a safetensors file.
-
-    path: the file. start, stop: its bytes in the file. kind: its type in safetensors.
-    """
+class _Position(NamedTuple):
+    """A tensor's file, its bytes from start to stop, its type in safetensors, and its shape."""
 
     path: Path
     start: int
@@ -49,42 +46,42 @@ class _Place(NamedTuple):
 class StoredTensors:
     """The tensors of a checkpoint's files by their names; each is read when it is first used.
 
-    fields: of the ``config.json`` next to them, for the digest.
+    config: the fields of the ``config.json`` next to them, for the digest.
     read: the names of the tensors that were read so far.
     adapter: the tensors of an adapter, which the digest includes. changes: how it changes these
         tensors, by name; a changed tensor stays in memory.
     """
 
-    def __init__(self, files: Sequence[Path], fields: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, files: Sequence[Path], config: Mapping[str, Any] | None = None) -> None:
         from attnviz.models.checkpoint_files import tensor_header  # the bundled model needs none
 
-        self._fields = fields or {}
+        self._config = config or {}
         self.read: set[str] = set()
         self._mapped: WeakValueDictionary[str, np.memmap[Any, Any]] = WeakValueDictionary()
-        self._places: dict[str, _Place] = {}
+        self._positions: dict[str, _Position] = {}
         self.adapter: StoredTensors | None = None
         self.changes: Mapping[str, Change] = {}
         self._changed: dict[str, NDArray[np.float32]] = {}
         for path in files:
             begin, header = tensor_header(path)
-            for name, said in header.items():
-                start, stop = (begin + offset for offset in said["data_offsets"])
-                shape = tuple(said["shape"])
-                self._places[name] = _Place(path, start, stop, said["dtype"], shape)
+            for name, fields in header.items():
+                start, stop = (begin + offset for offset in fields["data_offsets"])
+                shape = tuple(fields["shape"])
+                self._positions[name] = _Position(path, start, stop, fields["dtype"], shape)
 
     @property
     def directory(self) -> Path:
         """Return the directory of the files."""
-        return next(iter(self._places.values())).path.parent
+        return next(iter(self._positions.values())).path.parent
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the shape of each tensor."""
-        return {name: place.shape for name, place in self._places.items()}
+        return {name: position.shape for name, position in self._positions.items()}
 
     def types(self, names: Sequence[str]) -> list[str]:
         """Return the tensors' stored types, such as ``float16``; NotUnderstoodError for others."""
-        kinds = {self._places[name].kind for name in names}
+        kinds = {self._positions[name].kind for name in names}
         if strange := kinds - _TYPES.keys():
             raise NotUnderstoodError(f"tensors are stored as {min(strange)}")
         return sorted(_TYPES[kind][0] for kind in kinds)
@@ -92,14 +89,13 @@ class StoredTensors:
     def __getitem__(self, name: str) -> Floats | BFloat16:
         if name in self._changed:
             return self._changed[name]
-        place = self._places[name]
+        path, start, _, kind, shape = self._positions[name]
         self.read.add(name)
         mapped = self._mapped.get(name)  # roles may share a tensor
         if mapped is None:
-            mapped = np.memmap(place.path, _TYPES[place.kind][1], "r", place.start, place.shape)
-            self._mapped[name] = mapped
+            mapped = self._mapped[name] = np.memmap(path, _TYPES[kind][1], "r", start, shape)
         plain = mapped.view(np.ndarray)
-        tensor = BFloat16(plain) if place.kind == "BF16" else plain
+        tensor = BFloat16(plain) if kind == "BF16" else plain
         if name not in self.changes:
             return tensor
         return self._changed.setdefault(name, self.changes[name](tensor))
@@ -109,7 +105,7 @@ class StoredTensors:
         with np.errstate(over="ignore"):
             return tuple(
                 name
-                for name in self._places
+                for name in self._positions
                 if name in self.read and not np.isfinite(self[name].astype(np.float32)).all()
             )
 
@@ -117,13 +113,13 @@ class StoredTensors:
         """Return a digest of the config, and of each tensor's name, shape, type and CRC-32."""
         import hashlib  # loads OpenSSL, and few commands ask for a digest
 
-        hashed = hashlib.sha256(computed_from(self._fields))
+        hashed = hashlib.sha256(computed_from(self._config))
         if self.adapter is not None:
             hashed.update(self.adapter.digest().encode())
-        for name, place in sorted(self._places.items()):
-            hashed.update(f"{name} {place.shape} {place.kind}".encode())
-            if size := place.stop - place.start:
-                content = np.memmap(place.path, np.uint8, "r", place.start, (size,))
+        for name, position in sorted(self._positions.items()):
+            hashed.update(f"{name} {position.shape} {position.kind}".encode())
+            if size := position.stop - position.start:
+                content = np.memmap(position.path, np.uint8, "r", position.start, (size,))
                 hashed.update(zlib.crc32(content.data).to_bytes(4, "big"))
         return hashed.hexdigest()
 

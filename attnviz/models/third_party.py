@@ -15,8 +15,7 @@ from attnviz.errors import AttnvizError, LoadError
 
 _TALKATIVE = ("transformers", "huggingface_hub", "accelerate")
 _SILENT = logging.NullHandler()
-_LONGEST = 300
-"""Characters kept of a library's message: some list every tensor of a model."""
+_LONGEST = 300  # characters kept of a library's message: some list every tensor of a model
 
 _RUNNING = ("transformers", "torch", "attnviz.", "peft", "bitsandbytes")
 """Beginnings of the names of modules that run in a forward pass: a model's own code too, and ours,
@@ -121,9 +120,9 @@ def _without_panic_lines() -> Iterator[None]:
         for descriptor in (shown, end):
             os.close(descriptor)
         with suppress(BlockingIOError):  # a child process may still hold the pipe open
-            said = os.read(held, _PIPE_BYTES)
-            if said and not panicked:
-                os.write(_STDERR, said)
+            written = os.read(held, _PIPE_BYTES)
+            if written and not panicked:
+                os.write(_STDERR, written)
         os.close(held)
         _redirecting.release()
 

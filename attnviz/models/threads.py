@@ -23,8 +23,7 @@ from attnviz.models import memory
 if TYPE_CHECKING:  # the entry point imports this module before all others
     from attnviz.models.model import Model
 
-_SMALL = 20_000_000
-"""Weights, without embeddings, below which several threads gain little on an idle machine."""
+_SMALL = 20_000_000  # weights without embeddings below which threads gain little when idle
 
 ASKED: WeakKeyDictionary[Model, int] = WeakKeyDictionary()
 """The number of threads that a Python program requested when it loaded a model."""
@@ -67,7 +66,7 @@ def allowed_processors(rounded: Callable[[float], int] = math.floor) -> int:
 
 def suit(model: Model, asked: int | None = None) -> None:
     """Set torch, if it is imported, and NumPy to the number of threads that suits a model."""
-    from attnviz.models.operations import sizes_of
+    from attnviz.models.work import sizes_of
 
     ask_for(asked or ASKED.get(model))
     use_threads(threads_for(sizes_of(model).weights))
@@ -123,8 +122,8 @@ def blas_alone() -> Iterator[None]:
 
 def _in_environment() -> int | None:
     """Return the first number in ``OMP_NUM_THREADS``; None if it does not begin with one."""
-    found = re.match(r"\s*([1-9]\d*)", os.environ.get("OMP_NUM_THREADS", ""))
-    return None if found is None else int(found[1])
+    number = re.match(r"\s*([1-9]\d*)", os.environ.get("OMP_NUM_THREADS", ""))
+    return None if number is None else int(number[1])
 
 
 @contextmanager
@@ -154,13 +153,13 @@ Functions = tuple[Callable[[], int], Callable[[int], Any]]
 
 def _libraries() -> dict[str, Functions]:
     """Return the functions that get and set the threads of torch and OpenBLAS, if imported."""
-    found = {}
+    libraries = {}
     torch: Any = sys.modules.get("torch")
     if hasattr(torch, "set_num_threads"):
-        found["torch"] = (torch.get_num_threads, torch.set_num_threads)
+        libraries["torch"] = (torch.get_num_threads, torch.set_num_threads)
     if "numpy" in sys.modules and (blas := _openblas()) is not None:
-        found["blas"] = blas
-    return found
+        libraries["blas"] = blas
+    return libraries
 
 
 @cache

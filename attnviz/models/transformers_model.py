@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import cycle
 from typing import Any
 
 import numpy as np
 import torch
 
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.models.growth import Growth
 from attnviz.models.model import (
     ChatTemplate,
     FinishedText,
@@ -27,12 +27,14 @@ from attnviz.models.model import (
     text_notes,
     word_tokens,
 )
-from attnviz.models.operations import ModelSizes
 from attnviz.models.pieces import (
     ReadPiece,
+    Step,
     as_spelled,
+    check_growth,
     check_ids,
     check_limit,
+    normalizer_steps,
     placed_tokens,
     reader_by,
     special_ids,
@@ -42,10 +44,10 @@ from attnviz.models.split import device_of
 from attnviz.models.stored_tensors import StoredTensors
 from attnviz.models.third_party import third_party, tokenizing
 from attnviz.models.whole import embedding_rows
+from attnviz.models.work import ModelSizes
 from attnviz.records import Kind, ModelInfo, Tokens
 
-_NUMBERED = re.compile(r"\.\d+\.")
-"""Matches in the names of parameters that stand in a list of layers."""
+_NUMBERED = re.compile(r"\.\d+\.")  # in the names of parameters that stand in a list of layers
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -86,26 +88,19 @@ class TransformersModel:
         info, whole = self.info, self.model
         mixed = info.heads * info.head_dim
         words = getattr(whole.config, "vocab_size", 0)
-        matrices = [(name, one) for name, one in whole.named_parameters() if one.ndim > 1]
-        inside = sum(one.numel() for name, one in matrices if _NUMBERED.search(name))
-        width = next((one.shape[-1] for _, one in matrices if len(one) == words), mixed)
+        matrices = {name: part for name, part in whole.named_parameters() if part.ndim > 1}
+        inside = sum(matrices[name].numel() for name in matrices if _NUMBERED.search(name))
+        widths = (matrix.shape[-1] for matrix in matrices.values() if len(matrix) == words)
+        width = next(widths, mixed)
         head = getattr(whole, "get_output_embeddings", lambda: None)()
-        return ModelSizes(
-            layers=info.layers,
-            heads=info.heads,
-            matrices=inside / info.layers,
-            reading=width * (info.heads + 2.0 * info.kv_heads) * info.head_dim,
-            width=width,
-            mixed=mixed,
-            vocabulary=0 if head is None else words,
-        )
+        return ModelSizes.of(info, inside / info.layers, width, 0 if head is None else words)
 
     def encode(self, text: str, limit: int | None = None) -> Tokens:
         if self.tokenizer is None:
             return self._words(text).cut(limit)
         with tokenizing(self.info.name):
             check_limit(self.info.name, self.tokenizer.num_special_tokens_to_add(), limit)
-            self._growth.check(text)
+            check_growth(self.info.name, self._steps, text)
             encoding = self.tokenizer(
                 text,
                 add_special_tokens=not isinstance(text, FinishedText),
@@ -127,28 +122,32 @@ class TransformersModel:
         source = source.get("default") if isinstance(source, dict) else source
         if not isinstance(source, str):
             return None
+        return ChatTemplate(source, self._special_texts)
+
+    @property
+    def _special_texts(self) -> dict[str, str]:
         named = self.tokenizer.special_tokens_map.items()
-        return ChatTemplate(source, {name: one for name, one in named if isinstance(one, str)})
+        return {name: text for name, text in named if isinstance(text, str)}
 
     def placed(self, text: str, second: str | None = None, *, bare: bool = False) -> Placed:
         if self.tokenizer is None:
             return placed_words(self.info, self._words(text), text, second)
         with tokenizing(self.info.name):
-            self._growth.check(text + (second or ""))
+            check_growth(self.info.name, self._steps, text + (second or ""))
             read = self.tokenizer(text, second, add_special_tokens=not bare, verbose=False)
-            (found,) = read.encodings or (None,)
-            if found is None:
+            (encoding,) = read.encodings or (None,)
+            if encoding is None:
                 raise UnsupportedError(
                     f"the tokenizer of {self.info.name!r} is written in Python and does not know "
                     "where its tokens stand"
                 )
             tokens = replace(
-                self._tokens(found.ids),
-                spans=tuple(found.offsets),
+                self._tokens(encoding.ids),
+                spans=tuple(encoding.offsets),
                 segments=tuple(types) if any(types := read.get("token_type_ids", ())) else (),
             )
-            tokens = as_spelled(tokens, found.special_tokens_mask, self._marks[0])
-            return placed_tokens(tokens, found.sequence_ids)
+            tokens = as_spelled(tokens, encoding.special_tokens_mask, self._marks[0])
+            return placed_tokens(tokens, encoding.sequence_ids)
 
     def notes_for(self, tokens: Tokens) -> tuple[str, ...]:
         return text_notes(self.trained_tokens, tokens)
@@ -160,12 +159,16 @@ class TransformersModel:
             joined = (start.ids + words.ids, start.texts + words.texts, (True, *words.special))
             return Tokens(*joined).cut(limit)
         with tokenizing(self.info.name):
-            self._growth.check(text)
+            check_growth(self.info.name, self._steps, text)
             labels = self.tokenizer(text_target=text, verbose=False)["input_ids"]
             if not labels or labels[-1] not in self.tokenizer.all_special_ids:
                 # Shifting drops the last label, which must be an end token.
                 labels = [*labels, self._start_id]
-            return self._tokens(self._shift_right(labels)).cut(limit)
+            shift = getattr(self.model, "prepare_decoder_input_ids_from_labels", None)
+            if shift is None:
+                return self._tokens([self._start_id, *labels[:-1]]).cut(limit)
+            shifted = shift(labels=torch.tensor([labels], device=device_of(self.model)))
+            return self._tokens(shifted[0].tolist()).cut(limit)
 
     def greedy_target(self, tokens: Tokens, limit: int) -> Tokens:
         if not hasattr(self.model, "generate") or not self.model.can_generate():
@@ -176,7 +179,10 @@ class TransformersModel:
         if limit <= 1:
             return self._tokens([self._start_id])
         inputs = torch.tensor([tokens.ids], device=device_of(self.model))
-        with third_party(f"{self.info.name!r} cannot write a text"), self._plainly_greedy():
+        with (
+            third_party(f"{self.info.name!r} cannot write a text"),
+            self._plainly_greedy(self.model, self._start_id),
+        ):
             output = self.model.generate(
                 inputs,
                 attention_mask=torch.ones_like(inputs),
@@ -188,49 +194,39 @@ class TransformersModel:
         return self._tokens(ids[:-1] if len(ids) > 1 and ids[-1] in self.end_ids else ids)
 
     @contextmanager
-    def _plainly_greedy(self) -> Iterator[None]:
-        """Ignore a model's own settings (beams, penalties, …) but start, end and padding tokens."""
-        said = self.model.generation_config
-        self.model.generation_config = type(said)(
-            decoder_start_token_id=self._start_id,
+    def _plainly_greedy(self, model: Any, start: int, **settings: Any) -> Iterator[Any]:
+        """Let ``settings`` replace a model's own (beams, penalties, …) but its special tokens."""
+        before = model.generation_config
+        model.generation_config = type(before)(
+            decoder_start_token_id=start,
             eos_token_id=sorted(self.end_ids) or None,
             pad_token_id=self._padding,
+            **settings,
         )
         try:
             with torch.inference_mode():
-                yield
+                yield model.generation_config
         finally:
-            self.model.generation_config = said
+            model.generation_config = before
 
     def vocabulary(self) -> Vocabulary:
-        with tokenizing(self.info.name):
-            return self._whole_vocabulary()
+        def texts(ids: Sequence[int]) -> tuple[str, ...]:
+            with tokenizing(self.info.name):
+                return self._tokens(ids).texts
 
-    def _whole_vocabulary(self) -> Vocabulary:
-        if self.tokenizer is None:
-            special, size = {self._padding, self._first_special}, self._vocabulary
-            framed = Tokens((), (), ())
-        else:
-            special = {*self.tokenizer.all_special_ids, *self.tokenizer.added_tokens_decoder}
-            size = min(self._vocabulary, len(self.tokenizer))
-            # A word separates beginning and end.
-            framed = self.encode("a")
-        plain = [number for number in range(size) if number not in special]
-        before, after = frame_of(framed)
-        start = self._first_special
-        if not len(before) and start is not None and "self" in self.kinds:
-            before = replace(self._tokens([start]), special=(True,))
-        ranked = self.tokenizer is not None
-        return Vocabulary(np.asarray(plain), before, after, ranked, self._plain_texts)
-
-    def _plain_texts(self, ids: Sequence[int]) -> tuple[str, ...]:
-        with tokenizing(self.info.name):
-            return self._tokens(ids).texts
-
-    @property
-    def _first_special(self) -> int | None:
         owner = self.model.config if self.tokenizer is None else self.tokenizer
-        return self._known(getattr(owner, "bos_token_id", None))
+        start, size = self._known(getattr(owner, "bos_token_id", None)), self._vocabulary
+        special, framed = {self._padding, start}, Tokens((), (), ())
+        with tokenizing(self.info.name):
+            if self.tokenizer is not None:
+                special = {*self.tokenizer.all_special_ids, *self.tokenizer.added_tokens_decoder}
+                size = min(size, len(self.tokenizer))
+                framed = self.encode("a")  # a word separates beginning and end
+            before, after = frame_of(framed)
+            if not len(before) and start is not None and "self" in self.kinds:
+                before = replace(self._tokens([start]), special=(True,))
+        plain = np.asarray([number for number in range(size) if number not in special])
+        return Vocabulary(plain, before, after, self.tokenizer is not None, texts)
 
     @property
     def _padding(self) -> int | None:
@@ -248,55 +244,38 @@ class TransformersModel:
         free = [
             number for number in range(min(self._vocabulary, len(words) + 1)) if number != padding
         ]
-        numbers = {word: free[place % len(free)] for place, word in enumerate(dict.fromkeys(words))}
-        return word_tokens(words, numbers)
+        return word_tokens(words, dict(zip(dict.fromkeys(words), cycle(free), strict=False)))
 
     def _tokens(self, ids: Sequence[int]) -> Tokens:
         check_ids(self.info.name, ids, self._vocabulary)
+        # An embedding table may be padded beyond the vocabulary; such an id has no piece.
+        texts, special = tuple(f"<{number}>" for number in ids), frozenset[int]()
         if self.tokenizer is None:
-            texts, special = tuple(f"<{number}>" for number in ids), frozenset({self._start_id})
+            special = frozenset({self._start_id})
         else:
-            texts, special = self._texts(ids), self._marks[0]
+            special, read = self._marks
+            known = zip(self.tokenizer.convert_ids_to_tokens(list(ids)), texts, strict=True)
+            pieces = [number if piece is None else piece for piece, number in known]
+            backend = getattr(self.tokenizer, "backend_tokenizer", None)
+            in_python = backend is None
+            texts = tuple(map(read, pieces)) if in_python else token_texts(backend, pieces)
         return Tokens(tuple(ids), texts, tuple(number in special for number in ids))
 
     @cached_property
     def _marks(self) -> tuple[frozenset[int], ReadPiece]:
         """Return the ids of special tokens, and what reads a piece of a tokenizer in Python."""
-        added, names = (
-            self.tokenizer.added_tokens_decoder,
-            ["unk", "mask", "bos", "eos", "cls", "sep"],
-        )
+        added = self.tokenizer.added_tokens_decoder
+        names = ("unk", "mask", "bos", "eos", "cls", "sep")
         named = {name: getattr(self.tokenizer, f"{name}_token_id", None) for name in names}
         python = getattr(self.tokenizer, "backend_tokenizer", None) is None
         vocabulary = self.tokenizer.get_vocab() if python else ()
         read = reader_by(vocabulary, {token.content for token in added.values()})
         return special_ids(added, named), read
 
-    def _texts(self, ids: Sequence[int]) -> tuple[str, ...]:
-        # An embedding table may be padded beyond the vocabulary; such an id has no piece.
-        pieces = [
-            f"<{number}>" if piece is None else piece
-            for number, piece in zip(
-                ids, self.tokenizer.convert_ids_to_tokens(list(ids)), strict=True
-            )
-        ]
-        backend = getattr(self.tokenizer, "backend_tokenizer", None)
-        if backend is None:  # written in Python
-            return tuple(map(self._marks[1], pieces))
-        return token_texts(backend, pieces)
-
     @cached_property
-    def _growth(self) -> Growth:
+    def _steps(self) -> list[Step]:
         backend = getattr(self.tokenizer, "backend_tokenizer", None)
-        return Growth(self.info.name, getattr(backend, "normalizer", None))
-
-    def _shift_right(self, labels: list[int]) -> list[int]:
-        shift = getattr(self.model, "prepare_decoder_input_ids_from_labels", None)
-        if shift is None:
-            return [self._start_id, *labels[:-1]]
-        shifted = shift(labels=torch.tensor([labels], device=device_of(self.model)))
-        ids: list[int] = shifted[0].tolist()
-        return ids
+        return normalizer_steps(getattr(backend, "normalizer", None))
 
     @property
     def _vocabulary(self) -> int:

@@ -10,21 +10,23 @@ from __future__ import annotations
 import copy
 import inspect
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+import transformers
 from torch import Tensor, nn
 
-from attnviz.errors import UnsupportedError, UsageError
+from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.models.attention_interface import PreTrainedModel
 from attnviz.models.layouts import seen_box, tower_layouts
 from attnviz.models.model import ChatTemplate, Placed, Vocabulary
 from attnviz.models.pictures import PictureFile, read_picture
-from attnviz.models.prepare import described
+from attnviz.models.prepare import described, moved
 from attnviz.models.split import device_of
 from attnviz.models.third_party import third_party
 from attnviz.models.transformers_model import TransformersModel
@@ -34,17 +36,12 @@ from attnviz.token_layout import TokenLayout
 
 PIXELS = "pixel_values"
 _TRIAL_SIDE = 64
+# The switches of image processors that cut a picture into tiles beside the whole one.
 _SPLITTING = ("do_image_splitting", "crop_to_patches")
-"""The switches of image processors that cut a picture into tiles beside the whole one."""
+_OF_TILES = 5  # the number of axes of the pixels of tiles: picture, tile, colour, row and column
 
-_OF_TILES = 5
-"""The number of axes of the pixels of tiles: picture, tile, colour, row and column."""
-
-_GRIDS = "grid_thw"
-"""The argument of towers that run all pictures, frames and windows as one sequence."""
-
-_POOLED = "use_head"
-"""SigLIP's switch of the head that pools its patches."""
+_GRIDS = "grid_thw"  # the argument of towers that run pictures, frames and windows as one sequence
+_POOLED = "use_head"  # SigLIP's switch of the head that pools its patches
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +126,7 @@ class PictureModel(TransformersModel):
             if name in arguments_of(self.model)
         }
         layout = replace(layout, pictures=(file.pixels,))
-        ends = (one.tokens.ids[-1] + 1 for one in self.pictures.values())
+        ends = (other.tokens.ids[-1] + 1 for other in self.pictures.values())
         first = max(ends, default=0)
         ids = tuple(range(first, first + len(layout)))
         special = tuple(kind != "patch" for kind in layout.kinds)
@@ -143,7 +140,7 @@ class PictureModel(TransformersModel):
 
     def inputs_of(self, ids: Tensor) -> dict[str, Tensor]:
         """Return the model's arguments for the pictures (picture, token) of these ids."""
-        by_first = {one.tokens.ids[0]: one.inputs for one in self.pictures.values()}
+        by_first = {picture.tokens.ids[0]: picture.inputs for picture in self.pictures.values()}
         rows = [by_first[int(row[0])] for row in ids]
         return {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
 
@@ -167,9 +164,7 @@ def picture_model(
     facts: those of ``prepare.described``, such as the revision and notes.
     Raises UnsupportedError if no part of the model reads pictures, or its tokens have no place.
     """
-    if device is not None:
-        with third_party(f"{name!r} cannot be moved to {device}"):
-            model = model.to(device).eval().requires_grad_(False)
+    model = model if device is None else moved(name, model, device)
     twin = own_copy(vision_tower(model, name))
     pooling = getattr(twin, "head", None) if getattr(twin, _POOLED, False) else None
     if pooling is not None:  # it does not look its attention up: it is run apart
@@ -265,3 +260,40 @@ def vision_tower(model: Any, name: str) -> Any:
 def arguments_of(module: Any) -> Sequence[str]:
     """Return the names of the arguments of a module's call."""
     return tuple(inspect.signature(module.forward).parameters)
+
+
+def open_processor(name: str, directory: Path, trust_remote_code: bool) -> Any:
+    """Return the image processor of a checkpoint's directory; LoadError without one."""
+    settings = [directory / f"{kind}_config.json" for kind in ("preprocessor", "processor")]
+    if not any(path.is_file() for path in settings):
+        raise LoadError(
+            f"{name!r} does not say how it reads images: copy preprocessor_config.json next to "
+            "config.json"
+        )
+    with processing(name, "image processor"):
+        opened: Any = transformers.AutoImageProcessor
+        return opened.from_pretrained(
+            directory, local_files_only=True, trust_remote_code=trust_remote_code
+        )
+
+
+@contextmanager
+def processing(name: str, kind: str) -> Iterator[None]:
+    """Open what reads pictures or sounds, silently; LoadError says which package it lacks."""
+    try:
+        with third_party(f"the {kind} of {name!r} cannot be used"):
+            yield
+    except LoadError as error:
+        for package in ("torchvision", "num2words"):
+            if package in f"{error} {error.__cause__}".lower():
+                needs = f"the {kind} of {name!r} needs {package}: pip install {package}"
+                raise LoadError(needs) from error
+        raise
+
+
+def plain_processor(model: Any) -> Any:
+    """Return a processor for random weights: the whole picture in the model's size, around 0."""
+    config = getattr(model.config, "vision_config", None) or model.config
+    side = config.image_size
+    height, width = side if isinstance(side, list | tuple) else (side, side)
+    return transformers.ViTImageProcessorPil(size={"height": height, "width": width})

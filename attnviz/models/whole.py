@@ -39,11 +39,7 @@ _CONTEXT = (
 
 @dataclass(frozen=True)
 class HeadCounts:
-    """The numbers of layers and heads of a model, and the width of a head.
-
-    layers, heads, kv_heads: the numbers of layers, query heads and key/value heads.
-    head_dim: the width of a head's query. layer_types: as in ``ModelInfo``.
-    """
+    """A model's numbers of layers and heads, the width of a head's query, the types of layers."""
 
     layers: int
     heads: int
@@ -85,16 +81,16 @@ def read_shape(config: Any, name: str) -> HeadCounts:
             raise UnsupportedError(f"the config of {name!r} does not tell how wide a head is")
         head_dim = width // max(heads, 1)
     types = getattr(text, "layer_types", None) or ()
-    mixed = len(types) == layers and any(str(each) in OTHER_LAYERS for each in types)
-    found = HeadCounts(
+    mixed = len(types) == layers and any(str(kind) in OTHER_LAYERS for kind in types)
+    counts = HeadCounts(
         layers, heads, _kv_heads(text) or heads, head_dim, tuple(map(str, types)) if mixed else ()
     )
-    if min(layers, heads, found.kv_heads, head_dim) < 1:
+    if min(layers, heads, counts.kv_heads, head_dim) < 1:
         raise LoadError(
-            f"the config of {name!r} has {layers} layers of {heads} heads, {found.kv_heads} for "
+            f"the config of {name!r} has {layers} layers of {heads} heads, {counts.kv_heads} for "
             f"keys and values, each {head_dim} wide: expected 1 or more of each"
         )
-    return found
+    return counts
 
 
 def decoder_shape(config: Any) -> tuple[int, ...]:
@@ -145,18 +141,11 @@ def context_length(config: Any, model: nn.Module, decoder: bool = False) -> int 
     # Falcon may use ALiBi (Press et al. 2022) instead, which has no limit.
     if limit is None or limit < 1 or getattr(text, "alibi", False):
         return None
-    return limit - _padding_offset(model, limit)
-
-
-def _padding_offset(model: nn.Module, rows: int) -> int:
     for name, module in model.named_modules():
-        if (
-            isinstance(module, nn.Embedding)
-            and "position" in name
-            and module.padding_idx is not None
-        ):
-            return module.padding_idx + 1 if module.num_embeddings == rows else 0
-    return 0
+        padding = getattr(module, "padding_idx", None)
+        if isinstance(module, nn.Embedding) and "position" in name and padding is not None:
+            return limit - (padding + 1 if module.num_embeddings == limit else 0)
+    return limit
 
 
 def _first(config: Any, names: tuple[str, ...]) -> int | None:
@@ -175,16 +164,13 @@ def _spelling(config: Any, names: tuple[str, ...]) -> str | None:
     return None
 
 
-_WRAPPERS = ("DataParallel", "DistributedDataParallel", "OptimizedModule")
-"""Classes that wrap a whole model."""
+_WRAPPERS = ("DataParallel", "DistributedDataParallel", "OptimizedModule")  # wrap a whole model
 
 _SPLITS = {
     ("PipelineIdentity",): "it has some of the layers (pipeline parallelism)",
     ("FullySharded", "FSDP"): "its weights are split over processes (fully sharded)",
 }
 """How the classes begin of a model that is split over processes, and what that means."""
-
-_DECODER_LAYERS = ("num_decoder_layers", "decoder_layers")
 
 
 def unwrapped(model: Any) -> Any:
@@ -207,7 +193,7 @@ def unwrapped(model: Any) -> Any:
 def table_rows(table: nn.Module, config: Any) -> int:
     """Return the rows of a table of token embeddings; the config's, if the table does not tell."""
     known = (getattr(part, "num_embeddings", None) for part in table.modules())
-    rows = (one for one in known if isinstance(one, int))
+    rows = (number for number in known if isinstance(number, int))
     weight = getattr(table, "weight", None)
     stored = len(weight) if isinstance(weight, torch.Tensor) else None
     return next(rows, stored) or int(config.get_text_config().vocab_size)
@@ -241,7 +227,7 @@ def require_whole(model: Any, name: str, layers: int) -> None:
     """Raise UnsupportedError if a model is only a part of what its config describes."""
     classes = [type(module).__name__ for module in model.modules()]
     for beginnings, way in _SPLITS.items():
-        if any(one.startswith(beginnings) for one in classes):
+        if any(name.startswith(beginnings) for name in classes):
             raise UnsupportedError(
                 f"{name!r} is a part of a model: {way}; load it whole, in one process"
             )
@@ -251,7 +237,7 @@ def require_whole(model: Any, name: str, layers: int) -> None:
     text, expected = model, [layers]
     if getattr(model.config, "is_encoder_decoder", False):
         decoder = text_config(model.config, decoder=True)
-        expected += [getattr(decoder, field, None) or layers for field in _DECODER_LAYERS][:1]
+        expected.append(getattr(decoder, "num_decoder_layers", None) or layers)
     elif hasattr(model, "get_decoder"):  # there may also be a stack for images
         text = model.get_decoder() or model
     fields = {**vars(model.config), **vars(text_config(model.config))}
@@ -282,10 +268,10 @@ def require_attention(model: Any, name: str) -> None:
     if twin is None:
         return
     modules = dict(model.named_modules(remove_duplicate=False))
-    found, expected = _attention_modules(model), _attention_modules(twin)
-    if len(found) < len(expected):
+    present, expected = _attention_modules(model), _attention_modules(twin)
+    if len(present) < len(expected):
         raise UnsupportedError(
-            f"{name!r} is a part of a model: {len(found)} of its modules have attention, and its "
+            f"{name!r} is a part of a model: {len(present)} of its modules have attention, and its "
             f"config names {len(expected)}; load it whole, or correct the config"
         )
     for path, module in expected.items():
@@ -301,12 +287,12 @@ def require_attention(model: Any, name: str) -> None:
 
 def _attention_modules(model: nn.Module) -> dict[str, nn.Module]:
     """Return by name the outermost modules whose class name contains "attention"."""
-    found: dict[str, nn.Module] = {}
+    outermost: dict[str, nn.Module] = {}
     for path, module in model.named_modules():
-        inside = any(path.startswith(f"{outer}.") for outer in found)
+        inside = any(path.startswith(f"{outer}.") for outer in outermost)
         if not inside and "attention" in type(module).__name__.lower():
-            found[path] = module
-    return found
+            outermost[path] = module
+    return outermost
 
 
 def linear_size(projection: Any) -> tuple[int, int] | None:

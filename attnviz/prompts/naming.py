@@ -1,11 +1,15 @@
-"""Names what a question about a prompt is about: its tokens, its prediction, amounts."""
+"""Names what a question about a prompt is about, and makes the document around its own parts."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from attnviz.draw import document as doc
 from attnviz.draw.labels import cut, fit, numbered, token_label, token_labels, width, word_label
+from attnviz.draw.provenance import advised, model_words, named, notes_group
 from attnviz.errors import UnsupportedError
 from attnviz.measures.words import text_of, word_ranges, word_text, words_of_tokens
-from attnviz.records import ModelInfo, Tokens
+from attnviz.records import Input, ModelInfo, Provenance, Tokens
 
 LONGEST_TOKEN = 14
 """The most characters of a token in a sentence or a table."""
@@ -16,14 +20,14 @@ def quoted(text: str) -> str:
     return f"“{cut(token_label(text), LONGEST_TOKEN)}”"
 
 
-def placed(tokens: Tokens, place: int, quotes: bool = True) -> str:
+def placed(tokens: Tokens, position: int, quotes: bool = True) -> str:
     """Return a token and its index as a string, such as ``“Tom” (4)``.
 
-    Of a piece it is the whole word, with the index of the word's first token. place: the index of
-    the token. quotes: put it in quotes.
+    Of a piece it is the whole word, with the index of the word's first token. position: the index
+    of the token. quotes: put it in quotes.
     """
-    word = words_of_tokens(tokens)[place]
-    label = token_label(word_text(tokens, word)) if word[1:] else token_labels(tokens)[place]
+    word = words_of_tokens(tokens)[position]
+    label = token_label(word_text(tokens, word)) if word[1:] else token_labels(tokens)[position]
     label = cut(label, LONGEST_TOKEN)
     return numbered(f"“{label}”" if quotes else label, word.start)
 
@@ -89,4 +93,67 @@ def not_summed(model: ModelInfo, to: str, apart: float, unknown: str) -> Unsuppo
     return UnsupportedError(
         f"the parts of {model.name!r} do not sum to {to} (apart by {apart:.2g}): {unknown} not "
         "known; attnviz ablate measures heads in another way"
+    )
+
+
+_LONGEST = 100
+
+
+def prompt_document(
+    report: Provenance,
+    model: ModelInfo,
+    given: Input,
+    tokens: Tokens,
+    *,
+    command: str,
+    name: str,
+    facts: Sequence[str],
+    question: Sequence[str] = (),
+    groups: Sequence[doc.Group],
+    caveats: Sequence[str],
+    full: Sequence[doc.Group] = (),
+    measured: str,
+    hints: Sequence[str],
+    heading: Sequence[str],
+    finding: str,
+    first: doc.First,
+    many: bool = False,
+) -> doc.Document:
+    """Return the document of a report on prompts, with the facts that are needed to repeat the run.
+
+    given: the first prompt as the model reads it. tokens: those of its texts that are shown.
+    command: of the question. facts: about the run, behind the model. question: what is asked.
+    groups: the question's own. full: those at the end, for pages alone. measured: what the numbers
+        were measured on, for the glossary. heading: words behind the model in the first line.
+    many: whether the prompt is one of several. The others are those of ``Document``.
+    """
+    prompt = doc.Quote("prompt", report.text, lead=8)
+    if many:
+        prompt = doc.Quote("prompts", f"the first: {report.text}", lead=8)
+    shown = model if given.target is None else model.of("decoder")
+    about: list[doc.Part] = [
+        doc.Facts([*model_words(shown), *((fact, False) for fact in facts)]),
+        prompt,
+        *([doc.Facts([(report.source, False)], lead=8)] if report.source else []),
+    ]
+    if given.target is not None:
+        about.append(doc.Quote("target", "".join(given.target.texts), lead=8))
+    if question:
+        about.append(doc.Facts([(words, False) for words in question]))
+    return doc.Document(
+        name=name,
+        title=" ".join(report.text.split()),
+        groups=[
+            doc.Group(about),
+            notes_group((*model.notes, *report.notes), tokens),
+            *groups,
+            doc.Group([doc.Say(text, _LONGEST) for text in caveats]),
+            *full,
+        ],
+        explain=doc.Explanation(command, f"measured in one pass over {measured}."),
+        hints=doc.next_steps(hints),
+        heading=[*named(model), *((word, False) for word in heading)],
+        quoted="" if many else report.text,
+        finding=finding,
+        first=advised(first, tokens),
     )

@@ -6,8 +6,7 @@ import pytest
 import yaml
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from attnviz.attention.decoder_config import DecoderConfig, config_to_llama
-from attnviz.attention.family_reading import read_decoder
+from attnviz.attention.checkpoint import DecoderConfig, config_to_llama, read_decoder
 from attnviz.errors import LoadError, UsageError
 
 from ..small_models import decoder_config

@@ -12,8 +12,7 @@ import yaml
 from huggingface_hub.errors import StrictDataclassError
 
 from attnviz.attention.families import FAMILIES, NotUnderstoodError
-from attnviz.attention.family_reading import checkpoint_layout
-from attnviz.attention.family_tensors import by_role
+from attnviz.attention.family_reading import by_role, checkpoint_layout
 from attnviz.attention.growing import StackReader
 from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.models.stored_tensors import StoredTensors

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import attnviz
-from attnviz.attention.checkpoint import open_checkpoint, save_checkpoint
-from attnviz.attention.family_reading import llama_stack
+from attnviz.attention.checkpoint import llama_stack, open_checkpoint, save_checkpoint
 from attnviz.attention.torch_decoder import TorchDecoder, grown
 from attnviz.errors import UsageError
 

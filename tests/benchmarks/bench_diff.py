@@ -63,8 +63,12 @@ def test_a_model_with_itself():
     import torch
 
     from attnviz.models.huggingface import load_transformers
+    from attnviz.models.work import LoadOptions
 
-    models = {name: load_transformers(str(TINY), dtype=name) for name in ("float32", "bfloat16")}
+    models = {
+        name: load_transformers(str(TINY), LoadOptions(dtype=name))
+        for name in ("float32", "bfloat16")
+    }
     generator = np.random.default_rng(0)
     threads, copies = (1, 2), (1, 2, 3, 5, 8)
     runs = heads = wrong = wrong_runs = 0
@@ -72,7 +76,7 @@ def test_a_model_with_itself():
     for a in ("float32", "bfloat16") * 5:
         texts = [SENTENCES[at] for at in generator.choice(len(SENTENCES), 10, replace=False)]
         first = planted.maps_of(models[a], texts)
-        floor = planted.floor_of(load_transformers(str(TINY), dtype=a), first, texts)
+        floor = planted.floor_of(load_transformers(str(TINY), LoadOptions(dtype=a)), first, texts)
         for count, (name, model), rows in product(threads, models.items(), copies):
             before = torch.get_num_threads()
             torch.set_num_threads(count)

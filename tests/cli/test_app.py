@@ -130,7 +130,7 @@ OWN_FILES |= {"corpus.jsonl", "my-pairs.tsv"}
 @pytest.mark.parametrize("name", one_in(2, ["heads", "patterns", "params", "scaling", "rollout"]))
 def test_every_example_of_the_help_runs(redrawn, tmp_path, name):
     """Those that need a file or a checkpoint of the reader's own aside."""
-    module = {"rollout": "heads", "scaling": "verify"}.get(name, name)
+    module = {"rollout": "heads", "scaling": "learn", "patterns": "corpora"}.get(name, name)
     commands = import_module(f"attnviz.cli.{module}")
     lines = getattr(commands, "EXAMPLES", vars(commands).get(name.upper(), "")).splitlines()
     examples = [line for line in lines if line.startswith("attnviz ")]

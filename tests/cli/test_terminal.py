@@ -8,7 +8,7 @@ import pytest
 
 from attnviz.cli.terminal import messages, open_console
 from attnviz.errors import UsageError
-from attnviz.interrupts import as_interrupt
+from attnviz.progress import as_interrupt
 
 
 class Stream(io.StringIO):

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from attnviz.draw.brief import brief
 from attnviz.draw.document import Column, Document, Group, Row, Table
+from attnviz.draw.values import brief
 
 
 def answer(rows, finding="L0H1 wins.", **fields):

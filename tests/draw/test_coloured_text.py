@@ -13,12 +13,12 @@ from attnviz.draw.document import WEIGHTS, Map, Maps, Scale
 from attnviz.draw.drawing import Cells, Label, Tip
 from attnviz.draw.labels import width
 from attnviz.draw.map_figure import text_figure
+from attnviz.draw.maps import weight_steps
 from attnviz.draw.markdown import part_markdown
 from attnviz.draw.palette import DIVERGING
 from attnviz.draw.panels import maps_block
 from attnviz.draw.prose import wrapped
 from attnviz.draw.provenance import label_text, share
-from attnviz.draw.scale import weight_steps
 from attnviz.draw.theme import Theme
 from attnviz.records import HeadLabel, Tokens
 

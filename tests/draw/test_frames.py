@@ -4,8 +4,7 @@ import pytest
 from rich.cells import cell_len
 
 from attnviz.draw import document as doc
-from attnviz.draw.blocks import Block, text_line
-from attnviz.draw.frames import Panel, framed_column, shared_widths
+from attnviz.draw.blocks import Block, Panel, framed_column, shared_widths, text_line
 from attnviz.draw.terminal import first_screen
 from attnviz.draw.theme import Theme
 
@@ -53,6 +52,6 @@ def test_widths_are_shared_by_need():
 @pytest.mark.parametrize("tall", [3, 6])
 def test_the_last_frame_of_a_column_is_lengthened(tall):
     panel = Panel(Block((text_line("x"),), 1), text_line("t"))
-    drawn = framed_column([panel], 9, tall, PLAIN).plain.splitlines()
+    drawn = framed_column([panel], 9, tall, PLAIN.ascii).plain.splitlines()
     assert len(drawn) == tall
     assert drawn[:2] == ["╭─ t ───╮", "│ x     │"]

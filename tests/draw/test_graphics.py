@@ -12,8 +12,7 @@ from rich.console import Console
 
 from attnviz.draw import document as doc
 from attnviz.draw.blocks import beside
-from attnviz.draw.graphics import overlays, protocol_of
-from attnviz.draw.picture import pictures_block
+from attnviz.draw.picture import overlays, pictures_block, protocol_of
 from attnviz.draw.theme import Theme
 
 SQUARE = np.zeros((16, 16, 3), np.uint8)
@@ -63,7 +62,7 @@ def test_kitty_gets_each_picture_where_its_half_blocks_are(terminal):
 
 
 def test_a_long_picture_goes_in_pieces(terminal, monkeypatch):
-    monkeypatch.setattr("attnviz.draw.graphics._CHUNK", 64)
+    monkeypatch.setattr("attnviz.draw.picture._CHUNK", 64)
     parts = re.findall(r"\x1b_G([^;]*);([^\x1b]*)\x1b\\", drawn(terminal("xterm-ghostty")))
     first = parts[: len(parts) // 2]
     assert [facts for facts, _ in first[1:]] == ["m=1"] * (len(first) - 2) + ["m=0"]
@@ -101,6 +100,6 @@ def test_no_terminal_is_asked_anything(terminal, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO())
     assert protocol_of(console) is None
     monkeypatch.setattr("sys.stdin", Terminal())
-    monkeypatch.setattr("attnviz.draw.graphics.find_spec", lambda name: None)
+    monkeypatch.setattr("attnviz.draw.picture.find_spec", lambda name: None)
     assert protocol_of(console) is None  # without the extra
     assert protocol_of(Console(file=io.StringIO())) is None

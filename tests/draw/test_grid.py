@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 from rich.cells import cell_len
 
-from attnviz.draw.axes import Axes
 from attnviz.draw.blocks import DIM
-from attnviz.draw.document import Cell, HeadGrid, Tint
+from attnviz.draw.document import Cell, HeadGrid
 from attnviz.draw.grid import GridCell, GridPart, draw_part, grid_block
-from attnviz.draw.heatmap import MapPart, map_part
-from attnviz.draw.maps import Fit, Place
-from attnviz.draw.scale import signed_tint
+from attnviz.draw.heatmap import Axes, MapPart, map_part
+from attnviz.draw.maps import Fit, Place, signed_tint
+from attnviz.draw.palette import Tint
 from attnviz.draw.theme import Theme
 
 PLAIN = Theme(colour=False, lines=60)

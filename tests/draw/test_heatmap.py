@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from rich.cells import cell_len
 
-from attnviz.draw.axes import Axes
-from attnviz.draw.heatmap import heatmap
+from attnviz.draw.heatmap import Axes, heatmap
 from attnviz.draw.labels import token_labels
 from attnviz.draw.palette import PALETTES
 from attnviz.draw.theme import Theme
@@ -139,7 +138,7 @@ def test_values_without_room_are_refused_in_words(reports):
     for causal in (True, False):
         report = reports(TEXTS["latin"] * 2, causal=causal)
         axes, weights = axes_of(report), report.weights(0, 0)
-        needed = axes.value_room()
+        needed = axes.value_room
         said = " ".join(heatmap(weights, axes, Theme(), needed - 1, True).plain.split())
         assert f"values need {needed} columns (--width {needed})" in said
         assert "values need" not in heatmap(weights, axes, Theme(), needed, True).plain

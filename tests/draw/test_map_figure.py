@@ -15,8 +15,8 @@ from attnviz.draw.document import Document, Group, Map, Maps
 from attnviz.draw.drawing import Cells, Label
 from attnviz.draw.drawing_plot import Pen, write_drawing
 from attnviz.draw.figure import document_drawing, slide_drawing
+from attnviz.draw.maps import weight_steps
 from attnviz.draw.palette import colour_table, to_hex
-from attnviz.draw.scale import weight_steps
 from attnviz.draw.svg import svg_document
 from attnviz.errors import UsageError
 from attnviz.records import Tokens

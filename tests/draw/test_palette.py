@@ -4,7 +4,7 @@ import pytest
 from rich.color import Color, ColorSystem
 
 from attnviz.draw import palette
-from attnviz.draw.scale import coarse_steps
+from attnviz.draw.maps import coarse_steps
 from attnviz.draw.theme import Theme
 
 

@@ -12,10 +12,10 @@ from rich.console import Console
 from attnviz.draw import document as doc
 from attnviz.draw import picture
 from attnviz.draw.html import document_html, plain_parts
+from attnviz.draw.map_figure import outlines
 from attnviz.draw.markdown import part_markdown
 from attnviz.draw.palette import DEFAULT, accent_colour, colour_table, veils
 from attnviz.draw.picture import pictures_block, resampled, sampled
-from attnviz.draw.picture_figure import outlines
 from attnviz.draw.svg import picture_png
 from attnviz.draw.terminal import first_screen, part_block
 from attnviz.draw.theme import Theme

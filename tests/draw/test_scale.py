@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnviz.draw.scale import signed_limit, visible_cells, weight_steps
+from attnviz.draw.maps import cell_steps, signed_limit, weight_steps
 
 
 def step(weight):
@@ -27,12 +27,9 @@ def test_a_step_tells_the_weight_within_half_a_step(weight):
 
 
 def test_the_future_is_not_drawn():
-    assert visible_cells(3, 3, True).tolist() == [
-        [True, False, False],
-        [True, True, False],
-        [True, True, True],
-    ]
-    assert visible_cells(2, 5, False).all()
+    seen = cell_steps(np.zeros((3, 3)), (1, 1), True) == 0
+    assert seen.tolist() == [[True, False, False], [True, True, False], [True, True, True]]
+    assert (cell_steps(np.zeros((2, 5)), (1, 1), False) == 0).all()
 
 
 def test_changes_that_no_screen_shows_have_no_full_colour():

@@ -14,8 +14,8 @@ from attnviz.engine.scan.on_numpy import NumpyRunner
 from attnviz.engine.scan.on_torch import torch_patching, torch_scan
 from attnviz.engine.scan.patching import Patching
 from attnviz.engine.scan.scan import Scan
-from attnviz.models.operations import ModelSizes
 from attnviz.models.stack_model import StackModel
+from attnviz.models.work import ModelSizes
 from attnviz.records import NO_PREDICTIONS, Input, ModelInfo
 
 from ..attention.test_families import MODELS, made, stack

@@ -130,7 +130,7 @@ def test_places_are_said_in_words(places, devices, said):
     model = SimpleNamespace(
         hf_device_map=places, named_modules=lambda: [(name, None) for name in names]
     )
-    assert placement.places_of(model) == (devices, said)
+    assert placement.places_of(model) == (devices, (said,) * bool(said))
 
 
 def test_accelerate_is_named_where_it_is_missing(monkeypatch):

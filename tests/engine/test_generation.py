@@ -13,9 +13,9 @@ from attnviz.attention import growing
 from attnviz.engine import generation_torch
 from attnviz.engine.generation import Sampling, generate, written
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.models.resolve import LoadOptions, load
+from attnviz.models.resolve import load
 from attnviz.models.transformers_model import TransformersModel
-from attnviz.models.work import Work
+from attnviz.models.work import LoadOptions, Work
 from attnviz.records import ModelInfo, Tokens
 
 from ..every_causal import small_causal

@@ -236,7 +236,7 @@ def test_a_budget_in_seconds_is_kept_over_many_texts(run, tmp_path):
 def test_an_ignored_ctrl_c_stays_ignored(program, environment):
     """As in ``nohup attnviz train … &`` of a script: a Ctrl-C of another job is not for it."""
     code = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); " + (
-        "from attnviz.interrupts import between_steps\n"
+        "from attnviz.progress import between_steps\n"
         "with between_steps() as stopped:\n"
         "    signal.raise_signal(signal.SIGINT); assert not stopped()\n"
         "    signal.raise_signal(signal.SIGTERM); assert stopped()\n"

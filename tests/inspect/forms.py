@@ -7,8 +7,8 @@ from pathlib import Path
 
 import attnviz
 from attnviz.errors import UnsupportedError
-from attnviz.models.resolve import LoadOptions, load
-from attnviz.models.work import Work
+from attnviz.models.resolve import load
+from attnviz.models.work import LoadOptions, Work
 
 from ..small_models import bert_fields, gpt_fields, llama_fields, random_model
 

@@ -11,9 +11,8 @@ import attnviz
 from attnviz.draw.theme import Theme
 from attnviz.errors import AttnvizError
 from attnviz.inspect.explore import screen
-from attnviz.inspect.explore.saving import command_line
 from attnviz.inspect.explore.session import open_session
-from attnviz.inspect.explore.view import View
+from attnviz.inspect.explore.view import View, command_line
 from attnviz.inspect.heads.saved import read_heads
 from attnviz.options import RegionOptions
 

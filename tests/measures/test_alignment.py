@@ -5,7 +5,7 @@ import pytest
 import torch
 from transformers.models.whisper.generation_whisper import _dynamic_time_warping, _median_filter
 
-from attnviz.measures.alignment import aligned, standardised
+from attnviz.measures.divergence import aligned, standardised
 
 
 @pytest.mark.parametrize(("tokens", "frames"), [(5, 40), (12, 30), (1, 9), (7, 3), (6, 6)])

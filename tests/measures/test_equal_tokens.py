@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from attnviz.measures import equal_tokens
+from attnviz.measures import rows as equal_tokens
 from attnviz.measures.rows import Conditions, RowBlock, TextFacts
 from attnviz.records import Tokens
 

@@ -37,13 +37,13 @@ for name, options in json.loads(sys.argv[1]):
 print(json.dumps(answers))
 """
 FIND = _SCRIPT.format(
-    imports="from attnviz.models.hub import find_checkpoint",
-    call="""found = find_checkpoint(name, progress=progress, **options)
+    imports="from attnviz.models.hub import LoadOptions, find_checkpoint",
+    call="""found = find_checkpoint(name, LoadOptions(progress=progress, **options))
         found = {"directory": str(found.directory), "revision": found.revision}""",
 )
 LOAD = _SCRIPT.format(
-    imports="from attnviz.models.huggingface import load_transformers",
-    call="""found = load_transformers(name, progress=progress, **options)
+    imports="from attnviz.models.huggingface import LoadOptions, load_transformers",
+    call="""found = load_transformers(name, LoadOptions(progress=progress, **options))
         found = {"revision": found.info.revision, "ids": found.encode("the cat").ids}""",
 )
 SPEC = _SCRIPT.format(

@@ -11,8 +11,8 @@ from attnviz.engine.capture import capture
 from attnviz.errors import AttnvizError, LoadError, UnsupportedError
 from attnviz.models.adapters import LoraAdapter
 from attnviz.models.model import weights_fingerprint
-from attnviz.models.resolve import LoadOptions, load
-from attnviz.models.work import Work
+from attnviz.models.resolve import load
+from attnviz.models.work import LoadOptions, Work
 
 _FIELDS = {"peft_type": "LORA", "lora_alpha": 8, "r": 3, "init_lora_weights": True}
 _QUERY = "model.layers.0.self_attn.q_proj"

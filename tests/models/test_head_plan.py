@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnviz.models.head_plan import cut_plans
+from attnviz.models.cut_tensors import cut_plans
 
 
 def test_the_smallest_shape_holds_what_the_fullest_layer_keeps():

@@ -104,7 +104,7 @@ def test_pickles_are_not_even_fetched(hub, run, ask_all):
 @pytest.mark.long
 def test_code_is_fetched_only_when_trusted(hub, run):
     (hub.models["some/gpt2"] / "own.py").touch()
-    directory = Path(run(_FIND, hub.endpoint, "some/gpt2", with_code=True)["directory"])
+    directory = Path(run(_FIND, hub.endpoint, "some/gpt2", trust_remote_code=True)["directory"])
     assert (directory / "own.py").is_file()
 
 

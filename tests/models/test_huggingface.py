@@ -15,6 +15,7 @@ from attnviz.models import memory
 from attnviz.models.checkpoint_files import local_directory
 from attnviz.models.huggingface import load_transformers
 from attnviz.models.prepare import prepared
+from attnviz.models.work import LoadOptions
 from attnviz.records import Tokens
 
 from .damages import WEIGHTS, cut, edit, fields, put
@@ -191,7 +192,7 @@ def test_what_names_no_model_class_is_the_bare_model(checkpoint, named):
 def test_a_chosen_dtype_and_the_checkpoints_own(checkpoint):
     directory = checkpoint("gpt2")
     for dtype in ("float16", "bfloat16", "float32", "float64"):
-        assert load_transformers(str(directory), dtype=dtype).info.dtype == dtype
+        assert load_transformers(str(directory), LoadOptions(dtype=dtype)).info.dtype == dtype
     transformers.GPT2LMHeadModel.from_pretrained(directory, dtype=torch.bfloat16).save_pretrained(
         directory
     )
@@ -208,7 +209,7 @@ def test_a_chosen_dtype_and_the_checkpoints_own(checkpoint):
 )
 def test_what_a_directory_has_not_is_a_usage_error(checkpoint, options, said):
     with pytest.raises(UsageError, match=said):
-        load_transformers(str(checkpoint("gpt2")), **options)
+        load_transformers(str(checkpoint("gpt2")), LoadOptions(**options))
 
 
 def test_layers_beyond_the_config_are_mentioned(checkpoint):
@@ -234,7 +235,7 @@ def test_a_directory_of_sentence_transformers_is_its_transformer(tmp_path):
 def refusal(directory, **options):
     """The one line with which a directory is refused."""
     with pytest.raises(LoadError) as caught:
-        load_transformers(str(directory), **options)
+        load_transformers(str(directory), LoadOptions(**options))
     message = str(caught.value)
     assert caught.value.exit_code == 3
     assert "\n" not in message
@@ -316,7 +317,7 @@ def test_pickles_are_refused_unless_allowed_and_whole(checkpoint):
     directory = checkpoint("gpt2")
     pickle_only(directory)
     assert "--allow-pickle" in refusal(directory)
-    model = load_transformers(str(directory), allow_pickle=True)
+    model = load_transformers(str(directory), LoadOptions(allow_pickle=True))
     assert model.info.architecture == "GPT2LMHeadModel"
     (directory / "pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'false'\ntR.")
     assert "cannot be read" in refusal(directory, allow_pickle=True)
@@ -348,7 +349,7 @@ def test_code_of_the_checkpoint_runs_only_when_trusted(checkpoint, monkeypatch, 
     trace = own_code(directory)
     assert "--trust-remote-code" in refusal(directory)
     assert not trace.exists()
-    model = load_transformers(str(directory), trust_remote_code=True)
+    model = load_transformers(str(directory), LoadOptions(trust_remote_code=True))
     assert trace.exists()
     assert model.info.architecture == "OwnModel"
     assert model.encode("the cat").ids == (1, 4, 5, 2)

@@ -20,8 +20,8 @@ from attnviz.errors import AttnvizError, UnsupportedError
 from attnviz.models import numpy_checkpoint
 from attnviz.models.model import weights_fingerprint
 from attnviz.models.numpy_checkpoint import NumpyCheckpoint, open_numpy
-from attnviz.models.resolve import LoadOptions, load
-from attnviz.models.work import Work
+from attnviz.models.resolve import load
+from attnviz.models.work import LoadOptions, Work
 
 from ..quick import one_in
 from .damages import CONFIG, WEIGHTS, cut, fields, put

@@ -11,8 +11,8 @@ from transformers import GPT2Config, GPT2LMHeadModel
 import attnviz
 from attnviz.models.bundled import Bundled
 from attnviz.models.numpy_checkpoint import open_numpy
-from attnviz.models.operations import ModelSizes, sizes_of
 from attnviz.models.own import OwnAttention
+from attnviz.models.work import ModelSizes, sizes_of
 
 from .test_numpy_checkpoint import made
 

@@ -15,8 +15,8 @@ from attnviz.engine.capture import capture
 from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.models.picture_texts import picture_text_model
 from attnviz.models.pictures import PictureFile, PicturePrompt
-from attnviz.models.resolve import LoadOptions, load
-from attnviz.models.work import Work
+from attnviz.models.resolve import load
+from attnviz.models.work import LoadOptions, Work
 
 from .picture_models import FAMILIES, tiny
 

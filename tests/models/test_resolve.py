@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import attnviz
-from attnviz.attention.decoder_config import DecoderConfig, config_to_llama
+from attnviz.attention.checkpoint import DecoderConfig, config_to_llama
 from attnviz.attention.families import NotUnderstoodError
 from attnviz.engine.capture import Choice, capture_text
 from attnviz.errors import LoadError, UnsupportedError

@@ -14,8 +14,9 @@ from attnviz.count.params.specs import shares_of
 from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.models import memory
 from attnviz.models.huggingface import load_shape
-from attnviz.models.resolve import LoadOptions, load, resolve
+from attnviz.models.resolve import load, resolve
 from attnviz.models.shapes import Shape, find_shape, hint, read_shape_file, shape_names
+from attnviz.models.work import LoadOptions
 
 from ..quick import one_in
 
@@ -54,7 +55,7 @@ def test_what_cannot_be_built_is_said():
 
 def test_random_weights_are_seeded_and_said_to_be_random():
     state = torch.random.get_rng_state()
-    first, same, other = (load_shape(SMALL, seed=seed) for seed in (3, 3, 4))
+    first, same, other = (load_shape(SMALL, LoadOptions(seed=seed)) for seed in (3, 3, 4))
     assert torch.equal(state, torch.random.get_rng_state())
     weights = [model.model.encoder.block[0].layer[0].SelfAttention.q.weight for model in (first,)]
     weights += [model.model.encoder.block[0].layer[0].SelfAttention.q.weight for model in (same,)]
@@ -66,7 +67,7 @@ def test_random_weights_are_seeded_and_said_to_be_random():
 
 
 def test_a_shape_in_half_precision():
-    assert load_shape(SMALL, dtype="float16").info.dtype == "float16"
+    assert load_shape(SMALL, LoadOptions(dtype="float16")).info.dtype == "float16"
     assert torch.get_default_dtype() == torch.float32
 
 

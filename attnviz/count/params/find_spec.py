@@ -160,7 +160,7 @@ def find_spec(
             return directory, None
         from attnviz.models.hub import find_config  # its client imports longer than all counting
 
-        snapshot = find_config(where, revision=revision, offline=offline)
+        snapshot = find_config(where, revision, offline)
         return snapshot.directory, snapshot.revision
 
     directory, commit = find(where, revision)

@@ -18,11 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.labels import token_label, token_labels, token_name, visible
-from attnviz.draw.maps import pool, pool_signed
-from attnviz.draw.page.running_text import running_pieces
+from attnviz.draw.labels import running_pieces, token_label, token_labels, token_name, visible
+from attnviz.draw.maps import pool, pool_signed, signed_limit
 from attnviz.draw.palette import DEFAULT, DIVERGING, anchors_of, full_weight, to_hex, written_on
-from attnviz.draw.scale import signed_limit
 from attnviz.records import REST, SINKS, Floats, HeadLabel, Tokens
 
 SCHEMA = "attnviz.page/1"
@@ -51,18 +49,18 @@ class PageMeasure(NamedTuple):
     """
 
     key: str
-    said: str
+    title: str
     unit: str = ""
     signed: bool = False
 
 
 class PageLabel(NamedTuple):
-    """A label of heads, in full (``said``) and short. means: what such a head does.
+    """A label of heads, in full (``title``) and short. means: what such a head does.
 
     source: where it comes from, ``none`` for a description. colour: as RRGGBB; empty for grey.
     """
 
-    said: str
+    title: str
     short: str
     source: str
     means: str
@@ -96,11 +94,11 @@ class PageHead:
 
 
 class PageStep(NamedTuple):
-    """A token that a model wrote. place: the index of the query that predicted it. likely: the
+    """A token that a model wrote. query: the index of the one that predicted it. likely: the
     likeliest tokens as (token, probability), the largest first.
     """
 
-    place: int
+    query: int
     wrote: str
     probability: float
     likely: Sequence[tuple[str, float]] = ()
@@ -161,7 +159,7 @@ class PageCapture:
 
     def of(self, chosen: Sequence[int]) -> PageCapture:
         """Return the capture with some of its heads only. chosen: the indices of these heads."""
-        rank, pair = {place: at for at, place in enumerate(chosen)}, self.query_key
+        rank, pair = {head: at for at, head in enumerate(chosen)}, self.query_key
         return replace(
             self,
             heads=[self.heads[at] for at in chosen],
@@ -215,21 +213,13 @@ class Page:
 Panes = Callable[[Tokens], list[dict[str, Any]]]
 
 
-class PageData(NamedTuple):
-    """The data of an interactive page. json: its facts, escaped for a script element.
-
-    blocks: compressed arrays, named in it by index. captures: the texts. notes: what is left out.
-    """
-
-    json: str
-    blocks: Sequence[str]
-    captures: Sequence[PageCapture]
-    notes: Sequence[str]
-
-
-def page_data(page: Page, palette: str = DEFAULT, panes: Panes = lambda tokens: []) -> PageData:
+def page_data(
+    page: Page, palette: str = DEFAULT, panes: Panes = lambda tokens: []
+) -> tuple[str, Sequence[str], Sequence[PageCapture], Sequence[str]]:
     """Return the data of a page, without what would make it larger than ``LARGEST``.
 
+    That is its facts as JSON, escaped for a script element; the compressed arrays that they name by
+    index; the captures that are left; and notes on what is left out.
     palette: the name of the colours of weights, with their contrast. panes: returns the pictures of
     the keys as a page shows them.
     """
@@ -237,15 +227,21 @@ def page_data(page: Page, palette: str = DEFAULT, panes: Panes = lambda tokens: 
     room = LARGEST // len(page.captures)
     fitted = [_fitted(capture, fine, room) for capture in page.captures]
     notes = [f"{part.note}{page.more}" for part in fitted if part.note]
-    kept = [{place: at for at, place in enumerate(part.places)} for part in fitted]
+    kept = [{head: at for at, head in enumerate(part.places)} for part in fitted]
     labels, blocks = dict[PageLabel, int](), list[str]()
     data = {
         "schema": SCHEMA,
         "model": visible(page.model),
         "link": page.link,
-        "ramps": {name: _ramps(kind) for name, kind in (("map", palette), ("signed", DIVERGING))},
+        "ramps": {  # on a light ground, then on a dark one
+            name: [[f"#{anchor}" for anchor in anchors_of(kind, paper)] for paper in (True, False)]
+            for name, kind in (("map", palette), ("signed", DIVERGING))
+        },
         "full": f"{full_weight(palette):.4g}".removeprefix("0"),
-        "measures": [measure._asdict() for measure in page.measures],
+        "measures": [
+            {"key": key, "said": title, "unit": unit, "signed": signed}
+            for key, title, unit, signed in page.measures
+        ],
         "look": [
             {**look._asdict(), "head": kept[look.capture][look.head], "says": visible(look.says)}
             for look in page.look
@@ -258,12 +254,7 @@ def page_data(page: Page, palette: str = DEFAULT, panes: Panes = lambda tokens: 
     }
     text = json.dumps(data, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
     text = text.replace("<", "\\u003c")  # it cannot end the element that holds it
-    return PageData(text, blocks, [part.capture for part in fitted], notes)
-
-
-def _ramps(palette: str) -> list[list[str]]:
-    """Return the given colours of a palette on a light ground, then on a dark one."""
-    return [[f"#{anchor}" for anchor in anchors_of(palette, paper)] for paper in (True, False)]
+    return text, blocks, [part.capture for part in fitted], notes
 
 
 # What fits -----------------------------------------------------------------------------------
@@ -297,17 +288,17 @@ def _fitted(capture: PageCapture, fine: bool, room: int) -> _Fitted:
     if (count * (capture.cells + beside) + exact * capture.cells) * _BASE64 > room:
         tried = order[:: max(1, count // _TRIED)]
         few = tried[:4]  # second bytes are noise: their size hardly differs
-        one = (len(_packed(capture, tried, ())) / len(tried) + beside) * _BASE64
+        first = (len(_packed(capture, tried, ())) / len(tried) + beside) * _BASE64
         without, both = (len(_packed(capture, few, some)) for some in ((), few))
         second = (both - without) / len(few) * _BASE64
-        whole = count * one + exact * second
-        kept = min(count, int((room - second) / one))
+        whole = count * first + exact * second
+        kept = min(count, int((room - second) / first))
         if kept < 1:
             step = max(2, math.ceil(max(len(capture.queries), len(capture.keys)) / _AXIS))
             smaller = _fitted(_pooled(capture, step), fine, room)
             pooled = f"each cell is the largest weight of {step} × {step} tokens: more do not fit"
             return smaller._replace(note=f"{pooled}; {smaller.note}" if smaller.note else pooled)
-        exact = min(exact, kept, int((room - kept * one) / second))
+        exact = min(exact, kept, int((room - kept * first) / second))
     while True:
         places = sorted(order[:kept])
         part = capture.of(places)
@@ -359,8 +350,8 @@ def _label(label: PageLabel) -> dict[str, Any]:
     red, green, blue = bytes.fromhex(label.colour or "000000")
     colours = [to_hex(written_on((red, green, blue), ground)) for ground in _GROUNDS]
     return {
-        "name": label.said if label.colour else f"{label.said} here",
-        "said": visible(label.said),
+        "name": label.title if label.colour else f"{label.title} here",
+        "said": visible(label.title),
         "short": visible(label.short),
         "source": label.source,
         "colours": colours if label.colour else None,
@@ -382,9 +373,9 @@ def _record(fitted: _Fitted, labels: dict[PageLabel, int], blocks: list[str]) ->
         "notes": [visible(note) for note in capture.notes],
         "steps": [
             (
-                step.place,
+                step.query,
                 *_entry(step.wrote, step.probability),
-                [_entry(*one) for one in step.likely],
+                [_entry(*token) for token in step.likely],
             )
             for step in capture.steps
         ],
@@ -419,21 +410,11 @@ def _record(fitted: _Fitted, labels: dict[PageLabel, int], blocks: list[str]) ->
     return record
 
 
-def _places(tokens: Tokens) -> dict[str, list[int]]:
-    """Return the grid, row and column of each token, −1 without one; {} for a text alone."""
-    layout = tokens.layout
-    if layout is None:
-        return {}
-    return {
-        "grid": layout.grid.tolist(),
-        "row": layout.row.tolist(),
-        "column": layout.column.tolist(),
-    }
-
-
 def _axis(tokens: Tokens, text: str) -> dict[str, Any]:
+    layout, names = tokens.layout, ("grid", "row", "column")  # of patches
+    patches = {} if layout is None else {name: getattr(layout, name).tolist() for name in names}
     return {
-        **_places(tokens),
+        **patches,
         "tokens": token_labels(tokens),
         "pieces": running_pieces(tokens, text),
         "special": [at for at, added in enumerate(tokens.special) if added],
@@ -506,15 +487,11 @@ def largest_changes(captures: Sequence[PageCapture]) -> Iterator[Look]:
     for capture in captures[2:]:
         sizes = [float(np.nanmax(np.abs(map_), initial=0.0)) for map_ in capture.weights]
         order = sorted(range(len(sizes)), key=lambda at: -sizes[at])
-        yield from (change_look(capture, at) for at in order[:_LOOK] if sizes[at])
-
-
-def change_look(capture: PageCapture, head: int) -> Look:
-    """Return the largest change of a head. capture: the difference. head: its index there."""
-    weights = np.nan_to_num(capture.weights[head])
-    query, key = map(int, np.unravel_index(np.abs(weights).argmax(), weights.shape))
-    gap = f"{weights[query, key]:+.2f}".replace("-", "−").replace("0.", ".", 1)
-    return Look(2, head, query, key, f"{capture.link(query, key)} {gap}")
+        for head in [head for head in order[:_LOOK] if sizes[head]]:
+            weights = np.nan_to_num(capture.weights[head])
+            query, key = map(int, np.unravel_index(np.abs(weights).argmax(), weights.shape))
+            change = f"{weights[query, key]:+.2f}".replace("-", "−").replace("0.", ".", 1)
+            yield Look(2, head, query, key, f"{capture.link(query, key)} {change}")
 
 
 def with_difference(a: PageCapture, b: PageCapture, name: str) -> Iterator[PageCapture]:
@@ -526,7 +503,7 @@ def with_difference(a: PageCapture, b: PageCapture, name: str) -> Iterator[PageC
     yield from (a, b)
     known = {head.name: at for at, head in enumerate(b.heads)}
     shared = [(at, known[head.name]) for at, head in enumerate(a.heads) if head.name in known]
-    sizes = {(len(one.queries), len(one.keys), one.causal) for one in (a, b)}
+    sizes = {(len(capture.queries), len(capture.keys), capture.causal) for capture in (a, b)}
     if not shared or len(sizes) > 1:
         return
     kept = replace(a, notes=(), **MAPS_ALONE).of([first for first, _ in shared])

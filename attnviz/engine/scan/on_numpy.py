@@ -189,7 +189,7 @@ class NumpyRunner(SiteRunner):
         found = {given: run}
         if run is None or not keep - {"residual", "output"} <= kept:
             kept |= keep
-            runs = GrowingRun(self._stack, [text.ids for text in texts], kept).each()
+            runs = GrowingRun(self._stack, [text.ids for text in texts], kept).by_text()
             found = dict(reversed(list(zip(texts, runs, strict=True))))
             run = runs[0]
             self._stack.finite = self._stack.finite and bool(np.isfinite(run.end).all())

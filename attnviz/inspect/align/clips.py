@@ -13,7 +13,7 @@ import numpy as np
 from attnviz.errors import LoadError, UsageError
 from attnviz.inspect.align.report import TimedWord
 from attnviz.inspect.align.study import Example, Heads, HeadStudy, cross_weights
-from attnviz.measures.alignment import SMOOTH, aligned, standardised
+from attnviz.measures.divergence import SMOOTH, aligned, standardised
 from attnviz.models.model import Model
 from attnviz.models.speech import SpeechModel
 from attnviz.progress import Advance

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.page.running_text import token_spans
+from attnviz.draw.labels import token_spans
 from attnviz.engine.capture import encoded
 from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.inspect.align.report import LinkedWord

@@ -96,18 +96,19 @@ def scan(probing: Probing, texts: Sequence[Input]) -> list[TextFound]:
     Raises UsageError if whole matrices of a layer do not fit into memory, UnsupportedError if the
     attention cannot be observed.
     """
-    attention = Conditions(probing.kind, probing.causal, ranked=probing.ranked)
+    kind = probing.kind
+    attention = Conditions(kind, probing.causal, ranked=probing.ranked)
+    probes = [ProbeText(OWN, text) for text in texts]
 
     def links_of(text: ProbeText) -> Beside:
         return _TextLinks(text.passage, attention, probing)
 
-    probes = [ProbeText(OWN, text) for text in texts]
+    scanned = list[TextFound]()
     results = measure(probing, probes, attention, None, beside=links_of)
-    scanned, kind = list[TextFound](), attention.kind
     for text, result in zip(texts, results, strict=True):
         stack, links = stacked([result], OF_ONE_TEXT), dict(result.beside)
         scores = np.vstack([links.pop("fires"), stack.scores[0]])
-        scores[:, [place in result.lost for place in result.places]] = np.nan
+        scores[:, [head in result.lost for head in result.places]] = np.nan
         chance = np.vstack([links.pop("fires_even"), stack.base[0]])
         queries, keys = text.queries(kind), text.keys(kind)
         scanned.append(TextFound(queries, keys, result.places, scores, chance, **links))
@@ -143,28 +144,27 @@ class _TextLinks:
     def __call__(self, weights: Weights, mask: Bools | None) -> dict[str, NDArray[Any]]:
         """Return the links of heads with the given attention weights (head, query, key).
 
-        mask: boolean (query, key), which keys each query sees; None for the plain mask. Besides the
-        arrays of ``TextFound``: ``fires``, the weight of the strongest link, and that of uniform
-        attention there.
+        mask: boolean (query, key), which keys each query sees; None for the plain mask. Besides
+            the arrays of ``TextFound``: ``fires``, the weight of the strongest link, and that of
+            uniform attention there.
         """
         heads, links = len(weights), self._links(mask)
         lost = np.isnan(weights).any((-2, -1))
         strong = np.take(weights.reshape(heads, -1), links.cells, 1).astype(np.float64)
         strong[lost] = 0
-        fires, even = np.full((2, heads), np.nan)
-        places = np.full((heads, 2), -1)
+        (fires, even), ends = np.full((2, heads), np.nan), np.full((heads, 2), -1)
         if len(links.cells):
             best = strong.argmax(-1)
-            fires, even, places = strong.max(-1), links.even[best], links.ends.T[best]
+            fires, even, ends = strong.max(-1), links.even[best], links.ends.T[best]
+        ends[lost] = -1
         by_distance = {
             "weight": np.array([links.by_distance(row) for row in strong]),
             "even": np.tile(links.by_distance(links.even), (heads, 1)),
             "links": np.tile(links.by_distance().astype(np.int64), (heads, 1)),
         }
-        places[lost] = -1
         for sums in by_distance.values():
             sums[lost] = 0
-        return {"fires": fires, "fires_even": even, "places": places, **by_distance}
+        return {"fires": fires, "fires_even": even, "places": ends, **by_distance}
 
     def _links(self, mask: Bools | None) -> _Links:
         key = b"" if mask is None else mask.tobytes()
@@ -183,16 +183,11 @@ class _TextLinks:
 SAMPLE = 200
 """The texts from which tenths are taken: those with the smallest hashes, a random sample."""
 
-_BEFORE = 2
-"""The tokens before a query and before a key by which two places are told apart."""
-
+_BEFORE = 2  # the tokens before a query and before a key by which two places are told apart
 _HASH = 6  # bytes: whole numbers that a float holds exactly
 _TENTHS = 10
-_LEAST = 8
-"""The fewest places from which something is said of a head, as for labels of one text."""
-
+_LEAST = 8  # the fewest places from which something is said of a head, as for labels of one text
 _DOUBT = 0.05
-_SIDES: tuple[Side, Side] = ("query", "key")
 
 
 def work(corpus: TextCorpus, request: AtlasRequest) -> Work:
@@ -278,16 +273,19 @@ def _entries(scanned: Sequence[TextFound], first: int, *, ranked: bool) -> Table
     """Return an entry (head, text, column) for the strongest link of each text.
 
     Its columns: rank, text, query, key, weight, even, what it is. ranked: True if the weight is the
-    rank, and two places are the same if query, key and the tokens before them are; False for a
-    random rank, by which each different text has its place.
+    rank, and two links are the same if query, key and the tokens before them are; False for a
+    random rank, by which each different text has its link.
     """
     columns = []
     for index, text in enumerate(scanned, first):
         weight, even = text.scores[0], text.chance[0]
-        queries, keys, places = text.queries.ids, text.keys.ids, text.places.tolist()
+        queries, keys = text.queries.ids, text.keys.ids
         drawn = _number(*((queries,) if queries == keys else (queries, keys)))
         rank = weight if ranked else np.full(len(weight), -drawn, np.float64)
-        kinds = [_number(_near(queries, q), _near(keys, k)) if ranked else drawn for q, k in places]
+        kinds = [drawn] * len(weight)
+        if ranked:
+            ends = text.places.tolist()
+            kinds = [_number(_near(queries, query), _near(keys, key)) for query, key in ends]
         rows = np.column_stack(
             [rank, np.full(len(weight), index), *text.places.T, weight, even, kinds]
         )
@@ -296,8 +294,8 @@ def _entries(scanned: Sequence[TextFound], first: int, *, ranked: bool) -> Table
     return np.stack(columns, 1)
 
 
-def _near(ids: Sequence[int], place: int) -> Sequence[int]:
-    return ids[max(place - _BEFORE, 0) : place + 1]
+def _near(ids: Sequence[int], token: int) -> Sequence[int]:
+    return ids[max(token - _BEFORE, 0) : token + 1]
 
 
 def _number(*ids: Sequence[int]) -> int:
@@ -403,7 +401,7 @@ def _heads(
         histogram = dict(zip(NAMES, map(tuple, sums["histogram"][:, at].tolist()), strict=True))
         firing = sum(histogram[FIRES][int(np.searchsorted(edges(FIRES), HALF)) :])
         sampled = [fired(at, row) for row in _there(best["sample"][at])]
-        sampled.sort(key=lambda place: place.link.weight)
+        sampled.sort(key=lambda shown: shown.link.weight)
         tenths = np.array_split(np.arange(len(sampled)), _TENTHS)
         yield HeadAtlas(
             layer,
@@ -414,8 +412,8 @@ def _heads(
             histogram=histogram,
             share=firing / measured[FIRES] if measured[FIRES] else 0.0,
             fires=tuple(fired(at, row) for row in _there(best["places"][at])),
-            tenths=tuple(tuple(sampled[place] for place in tenth) for tenth in tenths),
-            prefers=_prefers([place.link for place in sampled], frequency, len(heads)),
+            tenths=tuple(tuple(sampled[rank] for rank in tenth) for tenth in tenths),
+            prefers=_prefers([shown.link for shown in sampled], frequency, len(heads)),
             by_distance=_numbers(usual[at]),
             even=_numbers(even[at]),
         )
@@ -430,22 +428,20 @@ def _prefers(
     the divergence of the share from the base rate; it must be so small for all heads and all
     tokens at either end together. frequency: how often each token is a query, and a key.
     """
-    clear = list[Preference]()
-    trials = heads * sum(map(len, frequency.values()))
-    for side in _SIDES:
+    clear, trials = list[Preference](), heads * sum(map(len, frequency.values()))
+    for side, known in frequency.items():
         at_end = (
             link.queries.texts[link.query] if side == "query" else link.keys.texts[link.key]
             for link in links
         )
-        ends = Counter(map(_stripped, at_end))
-        for token, places in ends.items():
-            base, share = frequency[side][token] / frequency[side].total(), places / len(links)
-            if places < _LEAST or share <= base:
+        for token, count in Counter(map(_stripped, at_end)).items():
+            base, share = known[token] / known.total(), count / len(links)
+            if count < _LEAST or share <= base:
                 continue
             apart = share * math.log(share / base)
             apart += (1 - share) * math.log((1 - share) / (1 - base)) if share < 1 else 0.0
             if len(links) * apart > math.log(trials / _DOUBT):
-                clear.append(Preference(side, token, places, share, base))
+                clear.append(Preference(side, token, count, share, base))
     return max(clear, key=lambda token: token.share - token.base_rate, default=None)
 
 

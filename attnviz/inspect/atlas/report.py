@@ -42,11 +42,8 @@ Side = Literal["query", "key"]
 HALF = 0.5
 """The weight from which a head is said to fire on a text: half of a query's attention."""
 
-_MAPS = 5
-"""The most texts whose maps a page shows."""
-
-_WEIGHTS = 2**24
-"""The most weights of all heads over one of these texts."""
+_MAPS = 5  # the most texts whose maps a page shows
+_WEIGHTS = 2**24  # the most weights of all heads over one of these texts
 
 
 def distances(kind: Kind) -> Iterator[str]:
@@ -136,8 +133,8 @@ class HeadAtlas:
     @property
     def excess(self) -> float:
         """Return the weight of the strongest link minus the head's mean weight at its distance."""
-        place = self.strongest
-        return 0.0 if place is None else place.link.weight - place.usual
+        best = self.strongest
+        return 0.0 if best is None else best.link.weight - best.usual
 
     @property
     def median(self) -> float | None:

@@ -26,7 +26,7 @@ from attnviz.inspect.atlas.report import (
     edges,
 )
 from attnviz.inspect.head.report import Hurt, around, link_ends, link_words
-from attnviz.inspect.heads.look import measures, page_capture
+from attnviz.inspect.heads.screen import measures, page_capture
 from attnviz.measures.registry import said_name
 from attnviz.records import HeadsRecord
 
@@ -39,15 +39,19 @@ _WIDE, _WIDEST, _FRAMES, _NEAR = 108, 160, 6, 4
 
 def document(report: AtlasReport) -> doc.Document:
     """Return the document: the ranking of heads, their scores, and where each fires most."""
-    info, sizes = report.model, _sizes(report)
-    hints = [f"attnviz head {_name(report, head)}" for head in report.ranking[:1]]
+    info, sizes, shown = report.model, _sizes(report), report.ranking[:_LISTED]
+    hints = [f"attnviz head {_name(report, head)}" for head in shown[:1]]
+    parts, tables = list[doc.Part](), [table for head in shown for table in _places(report, head)]
+    if shown:
+        parts = [_ranking(report), _grid(report), _histograms(report), _by_distance(report, shown)]
     return doc.Document(
         f"atlas of {info.name}",
         f"What the heads of {info.name} fire on",
         [
             doc.Group([doc.Facts([*model_words(info), *sizes])]),
             doc.Group([doc.Note(note) for note in (*info.notes, *report.notes)]),
-            *(_groups(report) if report.heads else ()),
+            *(doc.Group([part]) for part in parts),
+            *([doc.Group(tables, full=True)] if shown else []),
         ],
         doc.Explanation("atlas", f"measured on {' and '.join(word for word, _ in sizes[-2:])}."),
         doc.next_steps(["--out DIR: save as web pages", *hints, "--explain"]),
@@ -56,17 +60,6 @@ def document(report: AtlasReport) -> doc.Document:
         first=partial(_first, report),
         page=partial(_page, report) if report.maps else None,
     )
-
-
-def _groups(report: AtlasReport) -> list[doc.Group]:
-    shown = report.ranking[:_LISTED]
-    return [
-        doc.Group([_ranking(report)]),
-        doc.Group([_grid(report)]),
-        doc.Group([_histograms(report)]),
-        doc.Group([_by_distance(report, shown)]),
-        doc.Group([table for head in shown for table in _places(report, head)], full=True),
-    ]
 
 
 def _sizes(report: AtlasReport) -> doc.Words:
@@ -91,26 +84,22 @@ def finding(report: AtlasReport) -> str:
     firing = [(head, head.prefers) for head in report.ranking if head.prefers is not None]
     if not firing:
         return lead + _strongest(report)
-    said = ""
+    sentence, fire = "", "fires" if len(firing) == 1 else "fire"
     for most in range(_NAMED, 0, -1):
-        words = [
-            f"{_name(report, head)} {_preferred(known, not at)}"
-            for at, (head, known) in enumerate(firing[:most])
-        ]
-        fire = "fires" if len(firing) == 1 else "fire"
-        said = (
+        words = list[str]()
+        for head, known in firing[:most]:
+            share, base = whole_percent(known.share), percent(known.base_rate, whole=True)
+            texts, tokens = ("", "") if words else (" of texts", " of tokens")
+            words.append(
+                f"{_name(report, head)} {_quoted(known)} in {share}{texts} ({base}{tokens})"
+            )
+        sentence = (
             f"{lead}{len(firing)} of {counted(len(report.heads), 'head')} {fire} most on one "
             f"token, beyond chance: {listed(words)}."
         )
-        if fits_two_lines(said):
+        if fits_two_lines(sentence):
             break
-    return said
-
-
-def _preferred(known: Preference, whole: bool) -> str:
-    token, base = _quoted(known), percent(known.base_rate, whole=True)
-    texts, tokens = (" of texts", " of tokens") if whole else ("", "")
-    return f"{token} in {whole_percent(known.share)}{texts} ({base}{tokens})"
+    return sentence
 
 
 def _quoted(known: Preference) -> str:
@@ -121,11 +110,10 @@ def _strongest(report: AtlasReport) -> str:
     if not report.heads:
         return "This shard has no text."
     best = report.ranking[0]
-    place = best.strongest
-    if place is None:
+    if (fired := best.strongest) is None:
         return "No text has two words: no head can fire."
-    query, key = link_ends(place.link)
-    weight, base, even = map(share, (place.link.weight, place.usual, place.even))
+    query, key = link_ends(fired.link)
+    weight, base, even = map(share, (fired.link.weight, fired.usual, fired.even))
     return (
         f"No head favours any token more than expected by chance. {_name(report, best)} fires "
         f"most strongly relative to its control: “{query}” attends to “{key}”, {weight} (control "
@@ -193,18 +181,18 @@ def _pattern(head: HeadAtlas) -> str:
 
 
 def _place_columns(
-    place_of: Callable[[Any], Fired | None], title: str, cuts: bool = False
+    fired_of: Callable[[Any], Fired | None], title: str, cuts: bool = False
 ) -> list[doc.ColumnOf[Any]]:
     """Return the columns of a link, its weight, its control and that of uniform attention."""
 
-    def of_place(write: Callable[[Fired], str]) -> Callable[[Any], str]:
-        return lambda entry: "" if (place := place_of(entry)) is None else write(place)
+    def of_link(write: Callable[[Fired], str]) -> Callable[[Any], str]:
+        return lambda entry: "" if (fired := fired_of(entry)) is None else write(fired)
 
     return [
-        doc.ColumnOf(title, of_place(lambda place: link_words(place.link)), right=False, cuts=cuts),
-        doc.ColumnOf("weight", of_place(lambda place: share(place.link.weight))),
-        doc.ColumnOf("control", of_place(lambda place: share(place.usual))),
-        doc.ColumnOf("uniform", of_place(lambda place: share(place.even)), keep=5),
+        doc.ColumnOf(title, of_link(lambda fired: link_words(fired.link)), right=False, cuts=cuts),
+        doc.ColumnOf("weight", of_link(lambda fired: share(fired.link.weight))),
+        doc.ColumnOf("control", of_link(lambda fired: share(fired.usual))),
+        doc.ColumnOf("uniform", of_link(lambda fired: share(fired.even)), keep=5),
     ]
 
 
@@ -277,15 +265,15 @@ def _by_distance(
 def _places(report: AtlasReport, head: HeadAtlas) -> list[doc.Table]:
     """Return two tables of a head: where it fires most, and a link of each tenth of the texts."""
 
-    def context(place: Fired) -> str:
-        return around(Hurt(place.link.text, place.link.queries, place.link.query, 0.0))
+    def context(fired: Fired) -> str:
+        return around(Hurt(fired.link.text, fired.link.queries, fired.link.query, 0.0))
 
     name = _name(report, head)
     tenths = [(n, t[len(t) // 2]) for n, t in enumerate(head.tenths, 1) if t]
     return [
         doc.table(
             head.fires,
-            *_place_columns(lambda place: place, "link"),
+            *_place_columns(lambda fired: fired, "link"),
             doc.ColumnOf("text", context, right=False, cuts=True),
             title=[(f"{name} fires most", True), ("each kind of place once", False)],
         ),
@@ -303,41 +291,37 @@ def _places(report: AtlasReport, head: HeadAtlas) -> list[doc.Table]:
 
 _SHARE = "share"
 _SAID = {FIRES: "strongest link, mean over texts", _SHARE: "share of texts that fire"}
-_LOOK = 2
-"""The most places of one text that are offered for a look."""
+_LOOK = 2  # the most places of one text that are offered for a look
 
 
 def _page(report: AtlasReport) -> Page:
     """Return the page of all heads over the texts of which the report has maps."""
     captures, look = list[PageCapture](), list[Look]()
     for text, maps in report.maps.items():
-        capture, places = _capture(report, text, maps)
+        capture, cells = _capture(report, text, maps)
+        look += [cell._replace(capture=len(captures)) for cell in cells]
         captures.append(capture)
-        look += [place._replace(capture=len(captures) - 1) for place in places]
     known = measures(captures[0].heads) if captures else []
-    said = [measure._replace(said=_SAID.get(measure.key, measure.said)) for measure in known]
-    return Page(report.model.name, captures, said, look)
+    known = [measure._replace(title=_SAID.get(measure.key, measure.title)) for measure in known]
+    return Page(report.model.name, captures, known, look)
 
 
 def _capture(report: AtlasReport, text: int, maps: HeadsRecord) -> tuple[PageCapture, list[Look]]:
-    """Return the maps of a text, and the places worth a look; the heads of these come first."""
+    """Return the maps of a text, and the cells worth a look; the heads of these come first."""
     capture = page_capture(maps, f"text {text}")
-    places = {(head.layer, head.head): at for at, head in enumerate(capture.heads)}
+    index = {(head.layer, head.head): at for at, head in enumerate(capture.heads)}
     look, heads = list[Look](), list(capture.heads)
     for head in report.ranking:
-        at, place = places[head.layer, head.head], head.strongest
+        at, fired = index[head.layer, head.head], head.strongest
         values = {**heads[at].values, FIRES: head.scores[FIRES], _SHARE: head.share}
         heads[at] = replace(heads[at], values=values)
-        if place is not None:
-            facts = f"fires most {_words(place)} · {heads[at].facts}"
-            heads[at] = replace(heads[at], facts=facts)
-        if place is not None and place.link.text == text:
-            look.append(Look(0, at, place.link.query, place.link.key, _words(place)))
-    order = [*dict.fromkeys([*(place.head for place in look), *capture.order])]
+        if fired is not None:
+            link = fired.link
+            words = f"{link_words(link)} {share(link.weight)}, control {share(fired.usual)}"
+            heads[at] = replace(heads[at], facts=f"fires most {words} · {heads[at].facts}")
+            if link.text == text:
+                look.append(Look(0, at, link.query, link.key, words))
+    order = [*dict.fromkeys([*(cell.head for cell in look), *capture.order])]
     query = look[0].query if look else capture.query
     shown = replace(capture, heads=heads, order=order, head=order[0], query=query)
     return shown, look[:_LOOK]
-
-
-def _words(place: Fired) -> str:
-    return f"{link_words(place.link)} {share(place.link.weight)}, control {share(place.usual)}"

@@ -17,16 +17,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.draw.labels import visible
 from attnviz.draw.whole_file import check_writable, whole_file
 from attnviz.errors import UsageError
-from attnviz.inspect.check.baseline import (
+from attnviz.inspect.check.measure import (
     Baseline,
+    CheckedModel,
     check_beside,
     check_finite,
-    check_renewable,
     write_baseline,
 )
-from attnviz.inspect.check.measure import CheckedModel
 from attnviz.inspect.check.report import CheckReport
 from attnviz.inspect.check.request import CheckRequest
 from attnviz.inspect.check.rules import RuleFile, outcome, read_rules
@@ -39,8 +39,10 @@ from attnviz.models.model import Model, require_number
 from attnviz.models.resolve import LoadOptions, in_other_numbers, load
 from attnviz.models.work import Work, about_tokens
 from attnviz.progress import UNWATCHED, Advance
+from attnviz.reading import SETTINGS_BYTES, read_bytes
 
 _LONG = 2_048  # tokens of a text from which torch runs the model
+_OPENING = 200  # the first bytes of a baseline, damaged or not, which contain its schema
 _BUILT_IN = "tiny"  # the model to check if neither the file nor the person names one
 
 
@@ -66,7 +68,13 @@ def rules_of(file: Path, request: CheckRequest, written: Sequence[Path] = ()) ->
         if not rules.baselines:
             raise UsageError(f"{str(file)!r} names no baseline: there is nothing to update")
         for path in rules.baselines:
-            check_renewable(path, file)
+            check_beside(path, file)
+            content = read_bytes(path, most=SETTINGS_BYTES) if path.exists() else b""
+            if content and b'"attnviz.baseline/' not in content[:_OPENING]:
+                raise UsageError(
+                    f"{visible(str(path))!r} is not a baseline: --update does not overwrite it; "
+                    "name another file in the rule"
+                )
     return rules
 
 
@@ -145,9 +153,6 @@ def check(
     )
 
 
-# The first file of rules -----------------------------------------------------------------------
-
-
 _COUNTS = ("total", "kv_cache.values_per_token")  # they do not depend on the stored dtype
 _FACTOR = 2.0  # over the noise of one rounded side: the other may be rounded the other way
 _JS_FACTOR = 8.0
@@ -172,6 +177,9 @@ def initial_rules(measured: CheckedModel, path: Path, name: str) -> str:
     converted (see ``in_other_numbers``). Raises UnsupportedError for a model that cannot be run in
     another number format, LoadError or UsageError if its attention or its loss is not finite.
     """
+    if name[:1] == "." and os.path.isdir(name):  # as seen from the file of rules
+        beside = os.path.relpath(name, path.parent)
+        name = f"./{Path(beside).as_posix()}" if beside[:1] != "." else beside
     check_finite(measured.baseline)
     now, report, losses = measured.baseline, measured.patterns, _losses(measured)
     apart = max(text.apart for text in measured.built_in)
@@ -183,7 +191,7 @@ def initial_rules(measured: CheckedModel, path: Path, name: str) -> str:
     check_finite(noise.baseline)
     margins = _margins(now, noise.baseline)
     lines = [
-        f"model = {_quoted(_model(name, path))}",
+        f"model = {_quoted(name)}",
         "",
         "# Written by attnviz check --init from what the model does now. Margins are",
         "# twice the most that noise moved any head, measured in the same run: the",
@@ -216,7 +224,7 @@ def initial_rules(measured: CheckedModel, path: Path, name: str) -> str:
         wider = max(_FACTOR * max(moves), _LEAST_LOSS)
         at_most = math.ceil((np.concatenate(losses).mean() + wider) * 10_000) / 10_000
         add('loss_on = "built-in texts"', f"at_most = {at_most:g}")
-    apart = max(apart, *(each.apart for each in noise.built_in))
+    apart = max(apart, *(text.apart for text in noise.built_in))
     add("rows_sum_to_one = true", f"at_most = {_above(max(_FACTOR * apart, _LEAST_ROW)):g}")
     for number, count in counts.items():
         value = f"{count:g}" if count != int(count) else str(int(count))
@@ -227,8 +235,7 @@ def initial_rules(measured: CheckedModel, path: Path, name: str) -> str:
 def _js_noise(measured: CheckedModel, noise: CheckedModel) -> float:
     """Return the largest divergence that noise causes in any head: in bits, mean over texts.
 
-    measured, noise: the same model in its own number format and in another. The result is at least
-    the divergence of the means, in which opposite changes of single texts cancel.
+    It is at least the divergence of the means, in which opposite changes of single texts cancel.
     """
     moved = [
         js_divergence(*(text.sums / text.sums.sum(-1, keepdims=True) for text in pair))
@@ -290,14 +297,5 @@ def _losses(measured: CheckedModel) -> list[NDArray[np.float64]] | None:
     return losses
 
 
-def _model(name: str, path: Path) -> str:
-    """Return a model's name as it is written into the file of rules at ``path``."""
-    if name[:1] != "." or not os.path.isdir(name):
-        return name
-    beside = os.path.relpath(name, path.parent)
-    return f"./{Path(beside).as_posix()}" if beside[:1] != "." else beside
-
-
 def _quoted(text: str) -> str:
-    """Return a string as a basic string of TOML, whose escapes are those of JSON."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

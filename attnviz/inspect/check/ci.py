@@ -13,7 +13,7 @@ from attnviz.draw.document import Document
 from attnviz.draw.labels import visible
 from attnviz.draw.markdown import document_markdown
 from attnviz.draw.whole_file import whole_file
-from attnviz.inspect.check.report import CheckReport, Outcome, said
+from attnviz.inspect.check.report import CheckReport, Outcome, printable
 from attnviz.inspect.check.screen import brief
 
 
@@ -43,7 +43,7 @@ def write_junit(path: Path, report: CheckReport) -> None:
 
 def _measured(outcome: Outcome) -> str:
     words = [f"measured on {outcome.measured_on}", outcome.detail]
-    return said("; ".join(word for word in words if word))
+    return printable("; ".join(word for word in words if word))
 
 
 def github_lines(report: CheckReport) -> Iterator[str]:

@@ -22,7 +22,7 @@ def on_github() -> bool:
     return os.environ.get("GITHUB_ACTIONS") == "true"
 
 
-def said(text: str) -> str:
+def printable(text: str) -> str:
     """Return a foreign name safe to print; on GitHub it cannot begin a workflow command."""
     text = visible(text)
     return text.replace("::", ": :").replace("##[", "## [") if on_github() else text
@@ -66,7 +66,7 @@ class Rule:
     name: unique in the file. shown: the name with the display names of measures, if it has any.
         warning: whether the check passes even if the rule does not hold. line: its line in the
         file, 0 if not known.
-    kind, measure: its name in ``kinds.KINDS``, and what measures its value, see ``kinds.Measure``.
+    kind, measure: its name in ``rules.KINDS``, and what measures its value, see ``rules.Measure``.
     texts, path: the texts that it is about, and a file that it names.
     """
 
@@ -81,9 +81,9 @@ class Rule:
     path: Path | None = None
 
     @property
-    def said(self) -> str:
+    def title(self) -> str:
         """Return the name as it is printed."""
-        return said(self.shown or self.name)
+        return printable(self.shown or self.name)
 
 
 @dataclass(frozen=True)
@@ -171,17 +171,17 @@ class CheckReport(Report):
     @property
     def files_written(self) -> str:
         """Return a string that names the files that this run wrote."""
-        return f"wrote {', '.join(said(str(path)) for path in self.written)}"
+        return f"wrote {', '.join(printable(str(path)) for path in self.written)}"
 
     @property
     def failed(self) -> Sequence[Outcome]:
         """Return the outcomes of rules that do not hold and are not warnings."""
-        return [one for one in self.outcomes if not one.passed and not one.rule.warning]
+        return [own for own in self.outcomes if not own.passed and not own.rule.warning]
 
     @property
     def warned(self) -> Sequence[Outcome]:
         """Return the outcomes of warnings that do not hold."""
-        return [one for one in self.outcomes if not one.passed and one.rule.warning]
+        return [own for own in self.outcomes if not own.passed and own.rule.warning]
 
     @property
     def passed(self) -> bool:

@@ -10,8 +10,6 @@ from attnviz.options import Options, Seed, flag
 
 @dataclass(frozen=True)
 class _Writing(Options):
-    """The options on whether the rules or their baselines are written."""
-
     init: bool = flag("Write FILE and its baseline from the model as it is now.")
     force: bool = flag("With --init: overwrite both.")
     update: bool = flag("Update the baselines that FILE names; FILE is not changed.")

@@ -21,8 +21,7 @@ from attnviz.draw.labels import cut, visible
 from attnviz.engine.head_run import Head
 from attnviz.engine.probing import Probing
 from attnviz.errors import UsageError
-from attnviz.inspect.check.baseline import read_baseline
-from attnviz.inspect.check.measure import BASELINE, PROBES, TEXTS, CheckedModel
+from attnviz.inspect.check.measure import BASELINE, PROBES, TEXTS, CheckedModel, read_baseline
 from attnviz.inspect.check.report import Bounds, Outcome, Rule
 from attnviz.measures.registry import LABELS, MEASURES, label_named, said_name, typed_names
 from attnviz.measures.words import find_in
@@ -63,11 +62,11 @@ class Given(NamedTuple):
             raise ValueError(f"expected {key} as a text, got {shown(value)}")
         return value
 
-    def rule(self, measure: Measure, name: str, said: str = "", **own: Any) -> Rule:
-        """Return the rule, by default called ``name``, shown as ``said``. own: further fields."""
+    def rule(self, measure: Measure, name: str, display: str = "", **own: Any) -> Rule:
+        """Return the rule, by default called ``name``, shown as ``display``. own: more fields."""
         given, bounds = self.word("name", name), own.pop("bounds", None) or bounds_of(self.table)
-        said = said if given == name else ""
-        return Rule(given, bounds, said, measure=measure, **self.common, **own)
+        display = display if given == name else ""
+        return Rule(given, bounds, display, measure=measure, **self.common, **own)
 
     def path(self, key: str) -> Path:
         """Return the path under a key; raise ValueError for a pipe, which could block."""
@@ -78,15 +77,15 @@ class Given(NamedTuple):
             raise ValueError(f"expected {key} as a file, got {shown(name)}")
         return path
 
-    def measured(self, what: str, key: str, known: Iterable[str]) -> str:
+    def measured(self, noun: str, key: str, known: Iterable[str]) -> str:
         """Return the name of the measure under a key; display names and former names are accepted.
 
-        what: the noun for the measure in error messages. Raises ValueError for an unknown name.
+        noun: for the measure in messages. Raises ValueError for an unknown name.
         """
         names = typed_names(known)
         typed = " ".join(self.word(key).lower().replace("_", " ").split())
         if typed not in names:
-            raise ValueError(f"no {what} {visible(typed)!r}{nearest_or_all(typed, names)}")
+            raise ValueError(f"no {noun} {visible(typed)!r}{nearest_or_all(typed, names)}")
         return names[typed]
 
 
@@ -115,15 +114,12 @@ def nearest_or_all(name: str, known: Iterable[str]) -> str:
     return nearest(name[:80], known) or f"; there are {', '.join(known)}"
 
 
-# The kinds -----------------------------------------------------------------------------------
-
-
 def score_rule(given: Given) -> Rule:
     """Return a rule on a pattern score of one head, as in ``patterns``."""
     typed, score = given.word("head"), given.measured("score", "score", MEASURES)
 
     def measure(model: CheckedModel) -> Mapping[str, Any]:
-        head = model.place(typed)
+        head = model.head(typed)
         value = model.scores[head].get(score)
         known = [scores for scores in model.scores.values() if set(scores.values()) > {None}]
         if known and all(scores.get(score) is None for scores in known):
@@ -156,8 +152,8 @@ def label_rule(given: Given) -> Rule:
         heads = [report.head_name(entry.place) for entry in report.labelled(label)]
         return _probed(model, value=len(heads), detail=_named(heads))
 
-    said = f"heads labelled {label_named(label).said}"
-    return given.rule(measure, f"heads labelled {label}", said)
+    display = f"heads labelled {label_named(label).said}"
+    return given.rule(measure, f"heads labelled {label}", display)
 
 
 def _probed(model: CheckedModel, **fields: Any) -> Mapping[str, Any]:
@@ -217,46 +213,31 @@ def baseline_rule(given: Given) -> Rule:
 
 
 def loss_rule(given: Given) -> Rule:
-    """Return a rule on the mean loss in nats per token over a text, or the built-in ones."""
-    text = given.word("loss_on")
-    if text == "built-in texts":
-        return _loss(given, "built-in texts", ())
-    return _loss(given, f"“{cut(text, _NAME_COLUMNS)}”", (text,))
+    """Return a rule on the mean loss in nats per token over a text, a file, or built-in texts."""
+    name, path, texts = "built-in texts", None, tuple[str, ...]()
+    if "loss_on_file" in given.table:
+        from attnviz.texts import read_texts_file
 
+        path = given.path("loss_on_file")
+        name, texts = visible(path.name), read_texts_file(path, "loss_on_file").texts
+    elif (text := given.word("loss_on")) != name:
+        name, texts = f"“{cut(text, _NAME_COLUMNS)}”", (text,)
 
-def loss_of_file_rule(given: Given) -> Rule:
-    """Return a rule on the mean loss in nats per token over the texts of a file."""
-    from attnviz.texts import read_texts_file
-
-    path = given.path("loss_on_file")
-    texts = read_texts_file(path, "loss_on_file").texts
-    return _loss(given, visible(path.name), texts, path=path)
-
-
-def _loss(given: Given, name: str, texts: Sequence[str], **own: Any) -> Rule:
     def measure(model: CheckedModel) -> Mapping[str, Any]:
-        if texts:
-            inputs = [_whole(model.probing, text) for text in texts]
-            sizes = [len(each.keys(model.probing.kind)) for each in inputs]
-            every = [model.passed(each).losses for each in inputs]
-        else:
-            sizes = [each.tokens for each in model.built_in]
-            every = [each.losses for each in model.built_in]
-        losses = [each for each in every if each is not None]
-        if len(losses) < len(every):
+        inputs = [_whole(model.probing, text) for text in texts]
+        runs = [*map(model.passed, inputs)] if texts else model.built_in
+        losses = [run.losses for run in runs if run.losses is not None]
+        if len(losses) < len(runs):
             raise UsageError(f"{model.model.info.name!r} predicts no next token: it has no loss")
-        for number, each in enumerate(losses, start=1):
-            if not len(each):
-                text = f"text {number}" if len(losses) > 1 else "the text"
-                raise UsageError(
-                    f"{text} has one token: a loss needs two, one to read, one to predict"
-                )
-        over = (f"{len(sizes)} texts, " if len(sizes) > 1 else "") + f"{sum(sizes):,} tokens"
-        value = float(np.concatenate(losses).mean())
+        if empty := [number for number, own in enumerate(losses, start=1) if not len(own)]:
+            text = f"text {empty[0]}" if len(losses) > 1 else "the text"
+            raise UsageError(f"{text} has one token: a loss needs two, one to read, one to predict")
+        over = f"{len(runs)} texts, " if len(runs) > 1 else ""
+        over += f"{sum(run.tokens for run in runs):,} tokens"
         told = {"measured_on": over, "over": over if texts else TEXTS, "unit": "nats/token"}
-        return {"value": value, **told}
+        return {"value": float(np.concatenate(losses).mean()), **told}
 
-    return given.rule(measure, f"loss on {name}", texts=texts, **own)
+    return given.rule(measure, f"loss on {name}", texts=texts, path=path)
 
 
 def span_rule(given: Given) -> Rule:
@@ -272,12 +253,10 @@ def span_rule(given: Given) -> Rule:
     typed = given.word("head") if "head" in given.table else ""
 
     def positions(words: str, tokens: Tokens) -> range:
-        if (place := find_in(tokens, words)) is None:
-            known = set(re.findall(r"\w+", text))
-            raise UsageError(
-                f"{visible(words)!r} does not occur in its text{nearest(words, known)}"
-            )
-        return place.span
+        if (match := find_in(tokens, words)) is None:
+            near = nearest(words, set(re.findall(r"\w+", text)))
+            raise UsageError(f"{visible(words)!r} does not occur in its text{near}")
+        return match.span
 
     def measure(model: CheckedModel) -> Mapping[str, Any]:
         probing = model.probing
@@ -293,11 +272,10 @@ def span_rule(given: Given) -> Rule:
                 "see: its mass is 0 whatever the model does"
             )
         masses = model.masses(whole, rows, keys)
+        chosen = np.concatenate([masses[layer] for layer in sorted(masses)])
         if typed:
-            layer, head = model.place(typed)
+            layer, head = model.head(typed)
             chosen = masses[layer][head : head + 1]
-        else:
-            chosen = np.concatenate([masses[layer] for layer in sorted(masses)])
         over = f"{len(tokens)} tokens" + ("" if typed else f", mean of {len(chosen)} heads")
         return {"value": float(chosen.mean()), "measured_on": over, "over": over}
 
@@ -324,7 +302,7 @@ def rows_rule(given: Given) -> Rule:
         raise ValueError("expected rows_sum_to_one = true")
 
     def measure(model: CheckedModel) -> Mapping[str, Any]:
-        apart = float(np.max([each.apart for each in model.built_in]))
+        apart = float(np.max([run.apart for run in model.built_in]))
         return {"value": apart, "measured_on": model.read, "over": TEXTS}
 
     bounds = None if set(BOUNDS) & set(given.table) else Bounds(at_most=_ROW_SUM)
@@ -347,7 +325,7 @@ KINDS: Mapping[str, RuleKind] = {
     "heads_labelled": RuleKind("LabelRule", label_rule),
     "against": RuleKind("BaselineRule", baseline_rule, _AGAINST),
     "loss_on": RuleKind("LossRule", loss_rule),
-    "loss_on_file": RuleKind("LossRule", loss_of_file_rule),
+    "loss_on_file": RuleKind("LossRule", loss_rule),
     "span": RuleKind("SpanRule", span_rule, ("text", "mass_from", "head")),
     "params": RuleKind("CountRule", count_rule),
     "rows_sum_to_one": RuleKind("RowsRule", rows_rule),
@@ -360,14 +338,13 @@ def outcome(model: CheckedModel, rule: Rule) -> Outcome:
     try:
         result = Outcome(rule, **rule.measure(model))
     except UsageError as error:
-        raise UsageError(f"rule {rule.said!r}: {error}") from error
+        raise UsageError(f"rule {rule.title!r}: {error}") from error
     if math.isfinite(result.value) or result.detail:
         return result
     return replace(result, detail="what it is measured on has no number")
 
 
 def _without_number(heads: Sequence[Head]) -> str:
-    """Return a string that names the heads without a finite value, about which no rule can hold."""
     return f"no number of {_named([f'L{layer}H{head}' for layer, head in heads])}"
 
 
@@ -402,11 +379,6 @@ class RuleFile:
     model: str | None = None
 
     @property
-    def of_config(self) -> bool:
-        """Return whether every rule is about the config alone."""
-        return all(rule.kind == "CountRule" for rule in self.rules)
-
-    @property
     def baselines(self) -> tuple[Path, ...]:
         """Return the paths of the baselines that rules name, each once."""
         rules = (rule for rule in self.rules if rule.kind == "BaselineRule")
@@ -419,7 +391,7 @@ class RuleFile:
 
     @property
     def read(self) -> tuple[Path, ...]:
-        """Return the paths of all files that a check reads: rules, their baselines, their texts."""
+        """Return the paths of all files that a check reads: of rules, baselines and texts."""
         return (self.path, *(rule.path for rule in self.rules if rule.path is not None))
 
 
@@ -447,13 +419,12 @@ def read_rules(path: Path) -> RuleFile:
     lines = lines if len(lines) == len(tables) else [0] * len(tables)
     rules = []
     for number, (table, line) in enumerate(zip(tables, lines, strict=True), start=1):
-        place = f"{file}, rule {number}"
-        if isinstance(table.get("name"), str):
-            place += f" ({visible(table['name'])!r})"
         try:
             rules.append(_rule(table, line, path.parent, data.get("text")))
         except ValueError as error:
-            raise UsageError(f"{place}: {error}") from error
+            name = table.get("name")
+            called = f" ({visible(name)!r})" if isinstance(name, str) else ""
+            raise UsageError(f"{file}, rule {number}{called}: {error}") from error
     for name, count in Counter(rule.name for rule in rules).items():
         if count > 1:
             raise UsageError(
@@ -466,7 +437,6 @@ def read_rules(path: Path) -> RuleFile:
 
 
 def _rule(table: dict[str, Any], line: int, folder: Path, text: str | None) -> Rule:
-    """Return the rule of a table; raise ValueError if it is wrong."""
     asked = [key for key in KINDS if key in table]
     if not asked:
         every = {key for kind in KINDS.values() for key in kind.keys}

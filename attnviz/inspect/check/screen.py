@@ -11,7 +11,7 @@ from attnviz.draw.labels import cut, short_name
 from attnviz.draw.numbers import counted
 from attnviz.draw.provenance import model_words, notes_group
 from attnviz.draw.theme import Tone
-from attnviz.inspect.check.report import Bounds, CheckReport, Outcome, said
+from attnviz.inspect.check.report import Bounds, CheckReport, Outcome, printable
 from attnviz.records import Tokens
 
 _TONES: dict[str, Tone] = {"✗": "bad", "!": "strong", "✓": "good"}
@@ -25,28 +25,18 @@ _LEAD = 9
 def document(report: CheckReport) -> doc.Document:
     """Return the document of a check, with everything that it shows."""
     advice = [*([report.files_written] if report.written else []), "--explain"]
-    about = [(said(report.name), True)] if report.info is None else model_words(report.info)
-    path = said(str(report.path))
-    facts = [("rules", path), *_sources(report)]
+    about = [(printable(report.name), True)] if report.info is None else model_words(report.info)
+    named = [("rules", printable(str(report.path))), *_sources(report)]
+    facts = [doc.Facts([(words, False)], name, _LEAD) for name, words in named]
+    wrong = (*report.failed, *report.warned)
     return doc.Document(
         name=f"rules about {report.name}",
         title=f"Rules about {report.name}",
         groups=[
-            doc.Group(
-                [
-                    doc.Facts(about, "model", _LEAD),
-                    *(doc.Facts([(words, False)], name, _LEAD) for name, words in facts),
-                ]
-            ),
+            doc.Group([doc.Facts(about, "model", _LEAD), *facts]),
             notes_group(report.notes, Tokens((), (), ())),
             doc.Group([_rule_table(report)]),
-            doc.Group(
-                [
-                    doc.Say(f"{outcome.rule.said}: {outcome.detail}")
-                    for outcome in (*report.failed, *report.warned)
-                    if outcome.detail
-                ]
-            ),
+            doc.Group([doc.Say(f"{own.rule.title}: {own.detail}") for own in wrong if own.detail]),
         ],
         explain=doc.Explanation("check", "each line is a rule of the file."),
         hints=doc.next_steps(advice, tone="faint"),
@@ -57,7 +47,6 @@ def document(report: CheckReport) -> doc.Document:
 
 
 def _first(report: CheckReport, columns: int, lines: int) -> list[doc.Group]:
-    """Return the first screen: the texts that the rules were measured on, then the rules."""
     shared = [(f"{name}: {words}", False) for name, words in _sources(report)]
     facts: list[doc.Part] = [doc.Facts(shared)] if shared else []
     return [doc.Group([*facts, _rule_table(report, _LEAST_ROWS)])]
@@ -78,7 +67,7 @@ def _rule_table(report: CheckReport, least: int = 0) -> doc.Table:
     return doc.table(
         sorted(report.outcomes, key=lambda outcome: order.index(_sign(outcome))),
         doc.ColumnOf("", _sign, right=False),
-        doc.ColumnOf("rule", lambda outcome: outcome.rule.said, right=False, cuts=True),
+        doc.ColumnOf("rule", lambda outcome: outcome.rule.title, right=False, cuts=True),
         doc.ColumnOf("value", value_text),
         doc.ColumnOf("bound", lambda outcome: _bound_text(outcome.rule.bounds), right=False),
         doc.ColumnOf("measured on", measured_on, right=False, tone="faint", cuts=True),
@@ -89,20 +78,18 @@ def _rule_table(report: CheckReport, least: int = 0) -> doc.Table:
 
 
 def _heading(report: CheckReport) -> list[tuple[str, bool]]:
-    """Return the heading, as (words, whether they stand out): model, file, how many rules."""
     info = report.info
     facts = [
         info.revision[:12] if info is not None and info.revision is not None else None,
         "random weights" if info is not None and info.weights == "random" else None,
-        said(report.path.name),
+        printable(report.path.name),
         counted(len(report.outcomes), "rule"),
     ]
-    name = said(short_name(report.name))
+    name = printable(short_name(report.name))
     return [(name, True), *((fact, False) for fact in facts if fact is not None)]
 
 
 def _sources(report: CheckReport) -> list[tuple[str, str]]:
-    """Return (short name, explanation) of the texts that the rules were measured on."""
     used = {outcome.over.partition(",")[0] for outcome in report.outcomes}
     return [(name, words) for name, words in report.sources.items() if name in used]
 
@@ -131,11 +118,8 @@ def _some(outcomes: Sequence[Outcome]) -> str:
 
 def brief(outcome: Outcome) -> str:
     """Return a rule's name, its value and its bounds as one string."""
-    name = cut(outcome.rule.said, _NAME)
+    name = cut(outcome.rule.title, _NAME)
     return f"{name} {value_text(outcome)} (rule: {_bound_text(outcome.rule.bounds)})"
-
-
-# The words of a rule --------------------------------------------------------------------------
 
 
 def _sign(outcome: Outcome) -> str:
@@ -160,7 +144,6 @@ def value_text(outcome: Outcome) -> str:
 
 
 def _number_text(value: float) -> str:
-    """Return a number as a string such as ``5,008,640``, ``0.6``; a dash if infinite or NaN."""
     if not math.isfinite(value):
         return "–"
     return f"{value:,.0f}" if value == int(value) else f"{value:.12g}"

@@ -20,7 +20,15 @@ from attnviz.engine.head_run import Head
 from attnviz.engine.probing import Probing, open_probing
 from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.inspect.diff import compare
-from attnviz.inspect.diff.compare import ModelMaps, model_maps
+from attnviz.inspect.diff.compare import (
+    LiveSide,
+    ModelMaps,
+    SavedResult,
+    Side,
+    model_maps,
+    require_alike,
+    side_inputs,
+)
 from attnviz.inspect.diff.report import (
     ChangedMaps,
     DiffReport,
@@ -32,15 +40,6 @@ from attnviz.inspect.diff.report import (
     Predictions,
 )
 from attnviz.inspect.diff.request import DiffRequest
-from attnviz.inspect.diff.sides import (
-    LiveSide,
-    SavedResult,
-    Side,
-    are_same,
-    distinct,
-    require_alike,
-    side_inputs,
-)
 from attnviz.inspect.patterns.score import score_patterns
 from attnviz.measures.bootstrap import LEAST_TEXTS, benjamini_hochberg, sign_flip_p
 from attnviz.models.model import Model
@@ -76,8 +75,8 @@ def diff(
 ) -> DiffReport:
     """Compare two models head by head, beyond a noise floor that is measured in the same run.
 
-    a, b: the two sides, as ``sides.both_sides`` returns them; the second model is loaded after the
-        first is measured.
+    a, b: the two sides, as ``compare.both_sides`` returns them; the second model is loaded after
+        the first is measured.
     scanning: returns a context manager, which gives a function to be called with the share of the
     work that is done.
 
@@ -99,21 +98,21 @@ def diff(
     )
 
 
-# Two models ----------------------------------------------------------------------------------
-
-
 def _of_models(
     request: DiffRequest, a: LiveSide, b: LiveSide, opening: Open, scanning: Scanning
 ) -> DiffReport:
-    """Compare two models; each is loaded once, the second after the first is measured."""
     same = a.of_model(b) and a.options == b.options
     two_texts = a.texts is not b.texts
-    a, b, repeated = distinct(a, b)
+    pairs: dict[tuple[str, str], int] = {}
+    for number, pair in enumerate(zip(a.texts.texts, b.texts.texts, strict=True)):
+        pairs.setdefault(pair, number)
+    repeated = len(a.texts.texts) - len(pairs)  # which would make intervals too narrow
+    a, b = (side.taken([*pairs.values()]) for side in (a, b))
     notes = [*a.texts.notes, *(b.texts.notes if two_texts else ())]
     notes += [f"{counted(repeated, 'repeated text')} left out"] if repeated else []
     condition = _condition(request, a, b, two_texts)
     model = opening(a)
-    if are_same(a, b):  # every number would be zero
+    if same and a.texts.texts == b.texts.texts:  # every number would be zero
         probing = open_probing(model, request.kind)
         inputs = side_inputs(probing, a, request.truncate)
         sizes = [len(given.queries(probing.kind)) for given in inputs]
@@ -162,7 +161,6 @@ def _of_models(
 
 
 def _condition(request: DiffRequest, a: LiveSide, b: LiveSide, two_texts: bool) -> str:
-    """Return how B differs from A if both are the same model, as a string; else empty."""
     if not a.of_model(b):
         return ""
     words = [f"{name} {value}" for name, value in request.named_condition().items()]
@@ -204,7 +202,6 @@ def _measured(
 
 
 def _scored(probing: Probing, seed: int, text: str | None = None) -> dict[Head, HeadState]:
-    """Return the label and pattern scores of every head, by (layer, head)."""
     model = probing.model
     given = None if text is None else Input(model.encode(text, model.context))
     seeds = range(seed, seed + _SEEDS)
@@ -216,7 +213,6 @@ def _scored(probing: Probing, seed: int, text: str | None = None) -> dict[Head, 
 
 
 def _are_pictures(inputs: Sequence[Input]) -> bool:
-    """Return whether the inputs are pictures without a text."""
     layout = inputs[0].text.layout
     return layout is not None and "text" not in layout.kinds
 
@@ -299,7 +295,6 @@ def _comparable(
 def _held(
     request: DiffRequest, first: MeasuredSide, second: MeasuredSide, noise: Noise
 ) -> DiffReport:
-    """Return the report that compares two measured models, A and B."""
     a, b, seed = first.maps, second.maps, request.seed
     by_index = compare.pairs_by_index(a.heads, b.heads)
     pairs = compare.matched_pairs(a, b) if request.match else by_index
@@ -314,15 +309,15 @@ def _held(
             right,
             first.heads.get(left, HeadState()),
             second.heads.get(right, HeadState()),
-            js=js[place].mean,
-            ends=js[place].ends,
-            no_sink=float(no_sink[place]),
-            output=output[place].mean,
-            output_ends=output[place].ends,
-            changed=js[place].above(noise.floor.js),
-            output_changed=output[place].above(noise.floor.output),
+            js=own_js.mean,
+            ends=own_js.ends,
+            no_sink=float(bare),
+            output=own_output.mean,
+            output_ends=own_output.ends,
+            changed=own_js.above(noise.floor.js),
+            output_changed=own_output.above(noise.floor.output),
         )
-        for place, (left, right) in enumerate(pairs)
+        for (left, right), own_js, own_output, bare in zip(pairs, js, output, no_sink, strict=True)
     ]
     moved, family = _with_moves(changes, seed)
     notes = [*a.info.notes, *b.info.notes, *a.notes, *b.notes]
@@ -357,16 +352,16 @@ def _example(report: DiffReport, a: ModelMaps, b: ModelMaps, js: Floats) -> Chan
     moved: Sequence[HeadChange] = report.changed
     if report.noise and report.texts < LEAST_TEXTS:
         moved = [change for change in report.changes if change.js > report.noise.floor.js]
-    whole = [place for place, text in enumerate(a.texts) if text.whole]
-    short = [place for place in whole if len(a.texts[place].queries) <= _LARGEST] or whole
+    whole = [number for number, text in enumerate(a.texts) if text.whole]
+    short = [number for number in whole if len(a.texts[number].queries) <= _LARGEST] or whole
     if not moved or not short:
         return None
     most = report.changes.index(max(moved, key=lambda change: change.js))
-    text = max(short, key=lambda place: js[place, most])
-    one, other, change = a.texts[text], b.texts[text], report.changes[most]
-    (layer, head), (layer_b, head_b) = change.place, change.other
-    maps = one.rows[layer][head], other.rows[layer_b][head_b]
-    return ChangedMaps(most, text, one.queries, one.keys, *maps)
+    text = max(short, key=lambda number: js[number, most])
+    change, first = report.changes[most], a.texts[text]
+    sides = (first, change.head), (b.texts[text], change.other)
+    maps = (side.rows[layer][head] for side, (layer, head) in sides)
+    return ChangedMaps(most, text, first.queries, first.keys, *maps)
 
 
 def _with_moves(changes: Sequence[HeadChange], seed: int) -> tuple[tuple[HeadChange, ...], int]:
@@ -377,32 +372,28 @@ def _with_moves(changes: Sequence[HeadChange], seed: int) -> tuple[tuple[HeadCha
     of at most 5 %.
     """
     tests = [
-        (place, name, np.asarray(other) - np.asarray(one))
-        for place, change in enumerate(changes)
+        (pair, name, np.asarray(after) - np.asarray(before))
+        for pair, change in enumerate(changes)
         for name in (change.labels if change.differs else ())
-        if len(one := change.a.by_text.get(name, ()))
-        == len(other := change.b.by_text.get(name, ()))
+        if len(before := change.a.by_text.get(name, ()))
+        == len(after := change.b.by_text.get(name, ()))
         >= LEAST_TEXTS
     ]
     p = np.ones(len(tests))
     for texts in {len(values) for _, _, values in tests}:
-        same = [place for place, (_, _, values) in enumerate(tests) if len(values) == texts]
-        p[same] = sign_flip_p(np.stack([tests[place][2] for place in same], axis=1), seed)
+        same = [test for test, (_, _, values) in enumerate(tests) if len(values) == texts]
+        p[same] = sign_flip_p(np.stack([tests[test][2] for test in same], axis=1), seed)
     clear = benjamini_hochberg(p) <= _RATE
     moved = list(changes)
-    for (place, name, values), chance, significant in zip(tests, p, clear, strict=True):
+    for (pair, name, values), chance, significant in zip(tests, p, clear, strict=True):
         move = Move(name, float(values.mean()), float(chance), len(values), bool(significant))
-        moved[place] = replace(moved[place], moves=(*moved[place].moves, move))
+        moved[pair] = replace(moved[pair], moves=(*moved[pair].moves, move))
     return tuple(moved), len(tests)
-
-
-# With a saved result --------------------------------------------------------------------------
 
 
 def _with_saved(
     request: DiffRequest, a: Side, b: Side, opening: Open, scanning: Scanning
 ) -> DiffReport:
-    """Compare two sides, at least one of them a saved result, with heads paired by index."""
     saved = [side for side in (a, b) if isinstance(side, SavedResult)]
     first, last = saved[0], saved[-1]
     if (first.text, first.source) != (last.text, last.source):
@@ -420,33 +411,33 @@ def _with_saved(
             heads = _scored(open_probing(model, first.kind), request.seed, first.text)
         return replace(first, info=model.info, heads=heads)
 
-    one, other = scored(a), scored(b)
-    shared = [head for head in one.heads if head in other.heads]
-    if one.kind != other.kind:
-        raise UsageError(f"nothing to compare: A has {one.kind} attention, B {other.kind}")
-    if not shared:
+    before, after = scored(a), scored(b)
+    if before.kind != after.kind:
+        raise UsageError(f"nothing to compare: A has {before.kind} attention, B {after.kind}")
+    changes = [
+        HeadChange(head, head, before.heads[head], after.heads[head])
+        for head in before.heads
+        if head in after.heads
+    ]
+    if not changes:
         raise UsageError("the two sides share no head")
-    changes = [HeadChange(head, head, one.heads[head], other.heads[head]) for head in shared]
     return DiffReport(
-        a=one.info,
-        b=other.info,
-        kind=one.kind,
+        a=before.info,
+        b=after.info,
+        kind=before.kind,
         causal=False,
         source=first.source,
         texts=0,
         tokens=0,
         changes=tuple(replace(change, changed=_are_apart(change)) for change in changes),
         saved=True,
-        unmatched_a=tuple(head for head in one.heads if head not in other.heads),
-        unmatched_b=tuple(head for head in other.heads if head not in one.heads),
-        notes=tuple(dict.fromkeys((*one.info.notes, *other.info.notes))),
+        unmatched_a=tuple(head for head in before.heads if head not in after.heads),
+        unmatched_b=tuple(head for head in after.heads if head not in before.heads),
+        notes=tuple(dict.fromkeys((*before.info.notes, *after.info.notes))),
     )
 
 
 def _are_apart(change: HeadChange) -> bool:
     """Return whether the intervals of a score behind a label, in A and in B, do not overlap."""
-    return any(
-        one[1] < other[0] or other[1] < one[0]
-        for name in change.labels
-        if (one := change.a.intervals.get(name)) and (other := change.b.intervals.get(name))
-    )
+    ends = ((change.a.intervals.get(name), change.b.intervals.get(name)) for name in change.labels)
+    return any(a[1] < b[0] or b[1] < a[0] for a, b in ends if a and b)

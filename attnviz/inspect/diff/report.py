@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from attnviz.draw.report import Report
+from attnviz.draw.report import Report, fields_of
 from attnviz.draw.values import model_facts, table_of
 from attnviz.engine.head_run import Head
 from attnviz.records import Floats, Kind, ModelInfo, Provenance, Tokens
@@ -115,7 +115,7 @@ class Move(NamedTuple):
 class HeadChange:
     """One head of A next to its partner in B, with all measured changes.
 
-    place, other: (layer, head) in A and in B.
+    head, other: (layer, head) in A and in B.
     js: Jensen–Shannon divergence of the rows, bits; ends: of its 95 % interval, None without one;
         no_sink: the same without the sink. NaN if there are no maps.
     output: 1 − cosine of the outputs, in [0, 2]; output_ends: likewise. NaN if not compared.
@@ -124,7 +124,7 @@ class HeadChange:
     output_changed: whether the interval of ``output`` lies above its floor.
     """
 
-    place: Head
+    head: Head
     other: Head
     a: HeadState
     b: HeadState
@@ -226,14 +226,11 @@ class DiffReport(Report, Provenance):
             "model_b": model_facts(self.b),
             "condition": self.condition or None,
             "saved": self.saved,
-            "kind": self.kind,
-            "causal": self.causal,
+            **fields_of(self, ("kind", "causal")),
             "source": self.source or None,
             "text_count": self.texts,
             "token_count": self.tokens,
-            "of_pictures": self.of_pictures,
-            "stride": self.stride,
-            "matched": self.matched,
+            **fields_of(self, ("of_pictures", "stride", "matched")),
             "noise_floor": noise and noise.floor.js,
             "noise": noise
             and {"against": noise.words, "output_change": noise.floor.output}
@@ -242,8 +239,7 @@ class DiffReport(Report, Provenance):
             "tests": self.family,
             "changed": len(self.changed),
             "output_changed": sum(change.output_changed for change in self.changes),
-            "unmatched_a": self.unmatched_a,
-            "unmatched_b": self.unmatched_b,
+            **fields_of(self, ("unmatched_a", "unmatched_b")),
             "index_base": 0,
             "seconds": round(self.seconds, 3),
             "notes": [*self.notes, *[UNMEASURED] * self.same],
@@ -266,8 +262,8 @@ class DiffReport(Report, Provenance):
 
     def pair_name(self, change: HeadChange) -> str:
         """Return the head's name, with that of its partner if that has another layer or index."""
-        name = self.head_name(change.place)
-        return name if change.place == change.other else f"{name}→{self.head_name(change.other)}"
+        name = self.head_name(change.head)
+        return name if change.head == change.other else f"{name}→{self.head_name(change.other)}"
 
     @property
     def unit(self) -> str:
@@ -290,11 +286,10 @@ def _predicted(apart: Predictions | None) -> dict[str, float | None]:
 
 
 def _head(change: HeadChange, *, other: bool) -> dict[str, Any]:
-    """Return the JSON object of a head. other: whether its partner is in."""
     low, high = change.ends or (None, None)
     facts: dict[str, Any] = {
-        "layer": change.place[0],
-        "head": change.place[1],
+        "layer": change.head[0],
+        "head": change.head[1],
         "js_divergence": change.js,
         "ci_low": low,
         "ci_high": high,

@@ -10,8 +10,6 @@ from attnviz.options import IndexBase, Options, Reduction, Seed, Truncation, fla
 
 @dataclass(frozen=True)
 class _ConditionOfB(Options, panel="B under different settings"):
-    """The options on how B is loaded if not as A."""
-
     dtype_b: Literal["auto", "float32", "float16", "bfloat16", "float64"] | None = option(
         "DTYPE", "Run B in this dtype."
     )
@@ -21,8 +19,6 @@ class _ConditionOfB(Options, panel="B under different settings"):
 
 @dataclass(frozen=True)
 class _Compared(Options, panel="What to compare"):
-    """The options on what is compared, and how heads are paired."""
-
     kind: Literal["self", "encoder", "decoder", "cross"] | None = option(
         "KIND",
         "Which attention in an encoder–decoder: encoder (default), decoder or cross.",
@@ -41,5 +37,5 @@ class DiffRequest(_Compared, _ConditionOfB, Truncation, Reduction, IndexBase, Se
 
     def named_condition(self) -> dict[str, Any]:
         """Return the options given for B, by their names in ``LoadOptions``, such as ``dtype``."""
-        said = {"dtype": self.dtype_b, "revision": self.revision_b, "backend": self.backend_b}
-        return {name: value for name, value in said.items() if value is not None}
+        given = {"dtype": self.dtype_b, "revision": self.revision_b, "backend": self.backend_b}
+        return {name: value for name, value in given.items() if value is not None}

@@ -8,10 +8,10 @@ from functools import partial
 
 from attnviz.draw import document as doc
 from attnviz.draw.labels import short_name
+from attnviz.draw.maps import signed_limit
 from attnviz.draw.numbers import NumberScale, counted
 from attnviz.draw.palette import STEPS
 from attnviz.draw.provenance import notes_group, shape_words, share
-from attnviz.draw.scale import signed_limit
 from attnviz.draw.signed import signed_scale
 from attnviz.inspect.diff.report import (
     UNMEASURED,
@@ -54,7 +54,7 @@ def document(report: DiffReport) -> doc.Document:
         name=f"heads of {report.a.name} and {report.b.name}",
         title=f"{report.a.name} and {report.b.name}",
         groups=[
-            doc.Group([doc.Facts([(said, False)], name, _LEAD) for name, said in _about(report)]),
+            doc.Group([doc.Facts([(words, False)], name, _LEAD) for name, words in _about(report)]),
             notes_group(report.notes, example.queries if example else Tokens((), (), ())),
             doc.Group([*_predicted(report), *([doc.Note(cause)] if cause else [])]),
             doc.Group(_grids(report), beside=doc.Beside(0, _GAP)),
@@ -79,11 +79,7 @@ def _hints(report: DiffReport) -> list[str]:
     return [*hints, "--explain"]
 
 
-# What was compared ---------------------------------------------------------------------------
-
-
 def _heading(report: DiffReport) -> list[tuple[str, bool]]:
-    """Return the heading as (string, bold): both models, their sizes, the amount of text."""
     a, b = short_name(report.a.name), short_name(report.b.name)
     shape = shape_words(report.a)
     if (report.a.layers, report.a.heads) != (report.b.layers, report.b.heads):
@@ -100,7 +96,6 @@ def _heading(report: DiffReport) -> list[tuple[str, bool]]:
 
 
 def _about(report: DiffReport) -> Iterator[tuple[str, str]]:
-    """Yield facts (name, words): the compared models, the texts, the rule."""
     yield "A", _model(report.a)
     yield "B", _model(report.b) + (f" ({report.condition})" if report.condition else "")
     if report.texts:
@@ -145,13 +140,12 @@ def _pairs(report: DiffReport) -> str:
         if heads
     ]
     if report.matched:
-        crossed = sum(change.place != change.other for change in report.changes)
+        crossed = sum(change.head != change.other for change in report.changes)
         return "; ".join([f"matched by least divergence: {crossed} at another place", *left])
     return "heads paired by index; " + "; ".join(left) if left else ""
 
 
 def _predicted(report: DiffReport) -> list[doc.Part]:
-    """Return the comparison of the models' predictions; empty if there is none."""
     apart, alone = report.predictions, report.noise and report.noise.predictions
     if apart is None:
         return []
@@ -193,7 +187,6 @@ def finding(report: DiffReport) -> str:
 
 
 def _described(report: DiffReport, change: HeadChange) -> str:
-    """Return a clause on one head: its label in A and in B, and the sizes of its changes."""
     parts = []
     if change.changed or not change.output > change.js:
         parts.append(f"attention {nats(change.js)} nats apart")
@@ -214,11 +207,11 @@ def _earliest(report: DiffReport) -> str:
     changed = [change for change in report.ranked if change.differs]
     if report.saved or not changed:
         return ""
-    layer = min(change.place[0] for change in changed)
-    first = [change for change in changed if change.place[0] == layer]
+    layer = min(change.head[0] for change in changed)
+    first = [change for change in changed if change.head[0] == layer]
     if len(first) == len(changed) or len(changed) == len(report.changes):
         return ""
-    if layer and len(first) == sum(change.place[0] == layer for change in report.changes):
+    if layer and len(first) == sum(change.head[0] == layer for change in report.changes):
         name = layer + report.index_base
         return f"earliest: all heads of L{name}: theirs, or MLP or output projection of L{name - 1}"
     names = ", ".join(report.pair_name(change) for change in first[:_NAMED])
@@ -247,7 +240,6 @@ def _state(state: HeadState) -> str:
 
 
 def _labels(change: HeadChange) -> str:
-    """Return the labels in A and in B and, if they differ, by how much their scores changed."""
     told = ", ".join(
         f"{label_named(move.score).said} {move.change:+.2f}{_MARK}".replace("0.", ".")
         for move in change.moves
@@ -276,9 +268,6 @@ def amount(value: float) -> str:
     if value >= 0.9995:
         return f"{value:.2f}"
     return f"{value:.1e}" if value < 0.00095 else f"{value:.{4 if value < 0.0995 else 3}f}"[1:]
-
-
-# The grids -----------------------------------------------------------------------------------
 
 
 def _grids(report: DiffReport) -> list[doc.HeadGrid]:
@@ -319,18 +308,15 @@ def _grid(
     for change, value, coloured in zip(report.changes, values, changed, strict=True):
         shown = math.isfinite(value)
         root = math.sqrt(value / scale.limit) if shown and scale.limit > 0 else 0.0
-        cells[change.place] = doc.Cell(
+        cells[change.head] = doc.Cell(
             root if coloured else 0.0,
             doc.Tint(round(root * (STEPS - 1)), "") if coloured else None,
             (scale.fitted(value, room) or "") if shown else "n/m",
-            tip=f"{report.head_name(change.place)}: {value:.4g}",
+            tip=f"{report.head_name(change.head)}: {value:.4g}",
             values={"change": value},
         )
     words = [(title + scale.times, True), (shaded, False)]
     return doc.head_grid(cells, report.index_base, title=words)
-
-
-# The heads -----------------------------------------------------------------------------------
 
 
 def head_table(
@@ -367,9 +353,6 @@ def head_table(
     )
 
 
-# Maps ----------------------------------------------------------------------------------------
-
-
 def _on_picture(report: DiffReport, example: ChangedMaps, lines: int = 0) -> doc.Pictures:
     """Return a picture with two maps of one head: in A and in B, from the query that changed most.
 
@@ -378,7 +361,7 @@ def _on_picture(report: DiffReport, example: ChangedMaps, lines: int = 0) -> doc
     change, layout = report.changes[example.most], example.keys.layout
     assert layout is not None
     query = int(js_divergence(example.a, example.b).argmax())
-    sides = ((change.place, "A", example.a), (change.other, "B", example.b))
+    sides = ((change.head, "A", example.a), (change.other, "B", example.b))
     shown = [
         on_picture(layout, weights[query], f"{report.head_name(head)} in {side}", query=query)
         for head, side, weights in sides
@@ -406,7 +389,7 @@ def _example_maps(report: DiffReport, example: ChangedMaps, lines: int = 0) -> l
     return [
         doc.Maps(
             [
-                drawn(f"{report.head_name(change.place)} in A", a),
+                drawn(f"{report.head_name(change.head)} in A", a),
                 drawn(f"{report.head_name(change.other)} in B", b),
             ],
             [(f"{pair} on text {example.text + 1}, where it changed most", True)],
@@ -426,7 +409,6 @@ def _example_maps(report: DiffReport, example: ChangedMaps, lines: int = 0) -> l
 
 
 def _first(report: DiffReport, columns: int, lines: int) -> list[doc.Group]:
-    """Return the first screen: predictions, grids, heads, and maps if they fit."""
     told = [doc.Note(note) for note in (_pairs(report), _earliest(report))]
     top = [*_predicted(report), *(note for note in told if 0 < len(note.text) <= columns)]
     grids = _grids(report)

@@ -14,8 +14,7 @@ from textual.containers import Horizontal
 from attnviz.draw.labels import width
 from attnviz.draw.theme import Theme
 from attnviz.errors import AttnvizError
-from attnviz.inspect.explore.desk import Actions, SideSource
-from attnviz.inspect.explore.dialogs import KEYS, AskedLine, Field, Help, KeysPane
+from attnviz.inspect.explore.desk import KEYS, Actions, AskedLine, Field, Help, KeysPane, SideSource
 from attnviz.inspect.explore.panes import (
     Act,
     GridPane,
@@ -91,8 +90,8 @@ class Explorer(TerminalApp):
         rest = lines - top - _WORDS - 1 - 2  # the lines of a map, but for its title and its scores
         rows = len(view.shown.report.record.queries)
         spaced = lines >= _SPACED and not rest - 2 < rows <= rest
-        said = finding_lines(view, self.desk.look, columns, 2)
-        second = top == 2 and lines >= _SPACED and len(said) > 1  # in place of an empty line
+        finding = finding_lines(view, self.desk.look, columns, 2)
+        second = top == 2 and lines >= _SPACED and len(finding) > 1  # in place of an empty line
         above, top = spaced and not second, top + second
         self._body.styles.margin = (int(above), 0, int(spaced), 0)
         self._heading.styles.height, self._words.styles.height = top, _WORDS
@@ -112,9 +111,9 @@ class Explorer(TerminalApp):
     def say(self, note: str) -> None:
         """Show a note until the next key is pressed, in the line of keys or, if long, above it."""
         long = width(self.desk.look.spell(note)) > self.size.width
-        for pane, said in ((self.keys_pane, note * (not long)), (self._words, note * long)):
-            if pane.note != said:
-                pane.note = said
+        for pane, own in ((self.keys_pane, note * (not long)), (self._words, note * long)):
+            if pane.note != own:
+                pane.note = own
                 pane.redraw()
 
     def failed(self, name: str, error: AttnvizError) -> None:

@@ -1,4 +1,4 @@
-"""The state of ``attnviz explore`` and its changes, and what each key does.
+"""Every key of ``attnviz explore``, and the state of the screen that the keys change.
 
 The state is one ``View``. A change makes another one, and the app draws the differences.
 Everything that may take long is a job, and only the result of the latest request is shown.
@@ -10,20 +10,25 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
-from attnviz.draw.labels import visible
+from rich.segment import Segment
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+
+from attnviz.draw.blocks import BOLD, DIM, Block, Line, beside, stack, widest
+from attnviz.draw.labels import cut, fit, visible, width
+from attnviz.draw.prose import one_line
 from attnviz.draw.theme import Theme
 from attnviz.engine.generation import Sampling, Step
 from attnviz.engine.scan.run import Effects
 from attnviz.errors import AttnvizError, UsageError
-from attnviz.inspect.explore.dialogs import AskedLine, Field, KeysPane
-from attnviz.inspect.explore.panes import MapPane
-from attnviz.inspect.explore.saving import command_line, save_view
+from attnviz.inspect.explore.panes import Lines, MapPane, Pane
 from attnviz.inspect.explore.session import (
     Frame,
     LiveSession,
@@ -34,14 +39,201 @@ from attnviz.inspect.explore.session import (
     weigh,
 )
 from attnviz.inspect.explore.terminal_app import TerminalApp, Waiting
-from attnviz.inspect.explore.view import SIDES, View, Written, places_of
+from attnviz.inspect.explore.view import SIDES, View, Written, command_line, places_of, save_view
 from attnviz.measures.words import joined
 
-_LONG = 200
-"""The most characters of a text that goes without saying in a copied command."""
+_SEEN = 4  # how many characters are looked at per column, since some characters take none
 
-_NAME = re.compile(r"[\w.-]+/[\w.-]+")
-"""The name of a model on the Hub."""
+
+class KeyBinding(NamedTuple):
+    """One key of explore: its names, its action, and its description.
+
+    keys: the names that textual has for it, with commas between. shown: the name that is drawn.
+    action: the call of a method of ``Actions``, or of the app. meaning: its line on the sheet of
+        keys, which several keys may share. group: its heading there. hint: a word for the line of
+        keys.
+    """
+
+    keys: str
+    shown: str
+    action: str
+    meaning: str
+    group: str
+    hint: str = ""
+
+
+_MOVES = "cursor, also h j k l"
+_LAYER, _HEAD = "layer before, after", "head before, after"
+_RANK, _SIZE = "importance: up, down", "smaller, larger, fitting"
+
+KEYS = (
+    KeyBinding("left,h", "←", "move(-1, 0)", _MOVES, "Move"),
+    KeyBinding("down,j", "↓", "move(0, 1)", _MOVES, "Move"),
+    KeyBinding("up,k", "↑", "move(0, -1)", _MOVES, "Move"),
+    KeyBinding("right,l", "→", "move(1, 0)", _MOVES, "Move"),
+    KeyBinding("tab", "Tab", "pane", "grid or map", "Move", "pane"),
+    KeyBinding("slash", "/", "find", "find a token", "Move", "find"),
+    KeyBinding("minus", "-", "zoom(-1)", _SIZE, "Move"),
+    KeyBinding("plus,equals_sign", "+", "zoom(1)", _SIZE, "Move"),
+    KeyBinding("0", "0", "zoom(0)", _SIZE, "Move"),
+    KeyBinding("left_square_bracket", "[", "layer(-1)", _LAYER, "Heads"),
+    KeyBinding("right_square_bracket", "]", "layer(1)", _LAYER, "Heads"),
+    KeyBinding("less_than_sign", "<", "head(-1)", _HEAD, "Heads"),
+    KeyBinding("greater_than_sign", ">", "head(1)", _HEAD, "Heads"),
+    KeyBinding("I", "I", "important(-1)", _RANK, "Heads"),
+    KeyBinding("i", "i", "important(1)", _RANK, "Heads", "rank"),
+    KeyBinding("v", "v", "by_effect", "grid: labels or effects", "Heads"),
+    KeyBinding("1", "1", "mode('raw')", "weights as they are", "View"),
+    KeyBinding("2", "2", "mode('no-sink')", "without the sink", "View"),
+    KeyBinding("3", "3", "mode('value-weighted')", "weighted by value norms", "View"),
+    KeyBinding("d", "d", "side", "first, second, difference", "View"),
+    KeyBinding("x", "x", "ablate", "ablate the head, or not", "Change", "ablate"),
+    KeyBinding("X", "X", "restore", "put every head back", "Change"),
+    KeyBinding("e", "e", "edit", "edit the text", "Change", "edit"),
+    KeyBinding("g", "g", "generate", "let the model generate", "Change", "generate"),
+    KeyBinding("space", "Space", "pause", "pause; ← → step", "Change"),
+    KeyBinding("s", "s", "save", "save what is seen", "Keep", "save"),
+    KeyBinding("y", "y", "yank", "copy this command", "Keep"),
+    KeyBinding("question_mark", "?", "keys", "all keys", "Keep", "keys"),
+    KeyBinding("escape", "Esc", "stop", "stop, leave", "Keep"),
+    KeyBinding("q", "q", "leave", "quit", "Keep", "quit"),
+)
+
+_HINTS = tuple((key.shown, key.hint) for key in KEYS if key.hint)
+_WRITING = (
+    *(("Space", "pause"), ("← →", "step"), ("e", "edit"), ("Esc", "leave")),
+    *(("?", "keys"), ("q", "quit")),
+)
+"""What the line of keys shows while a text is written; ``_HINTS`` is what it shows else."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """The text in an input line. before, behind: its parts before and behind the cursor.
+
+    suggested: whether the text is a suggestion, which is selected: typing replaces it, and any
+        other key keeps it.
+    """
+
+    before: str = ""
+    behind: str = ""
+    suggested: bool = False
+
+    @property
+    def text(self) -> str:
+        return self.before + self.behind
+
+    def typed(self, key: str, character: str | None) -> Field:
+        """Return the field after a key was pressed; unchanged if the key does nothing in a line."""
+        before, behind = self.before, self.behind
+        stem = before.rstrip()
+        edits = {
+            "left": (before[:-1], before[-1:] + behind),
+            "right": (before + behind[:1], behind[1:]),
+            "home": ("", before + behind),
+            "end": (before + behind, ""),
+            "backspace": ("" if self.suggested else before[:-1], behind),
+            "delete": (before, behind[1:]),
+            "ctrl+w": (stem[: len(stem) - len(stem.split(" ")[-1])], behind),
+            "ctrl+u": ("", behind),
+            "ctrl+k": (before, ""),
+        }
+        if key in edits:
+            return Field(*edits[key])
+        return self.with_text(character) if character and character.isprintable() else self
+
+    def with_text(self, text: str) -> Field:
+        """Return the field with text inserted at the cursor, in one line."""
+        line = " ".join(text.splitlines())
+        return Field(line) if self.suggested else Field(self.before + line, self.behind)
+
+    def line(self, max_width: int, theme: Theme) -> Line:
+        """Return the part of the text around the cursor that fits, control characters escaped."""
+        typed, rest = self.before[-_SEEN * max_width :], self.behind[: _SEEN * max_width]
+        text = visible(typed + rest, theme.encoding)
+        before = visible(typed, theme.encoding)
+        here = visible(typed + rest[:1], theme.encoding)[len(before) :] or " "
+        start, left = len(before), max_width - width(here)
+        while start and width(before[start - 1]) <= left:
+            start, left = start - 1, left - width(before[start - 1])
+        behind = text[len(before) + len(here) :]
+        behind = fit(behind, left, theme.ellipsis) if width(behind) > left else behind
+        cursor = theme.accent(ground=True)
+        look = cursor if self.suggested else None
+        return [Segment(before[start:], look), Segment(here, cursor), Segment(behind)]
+
+
+class AskedLine(NamedTuple):
+    """A question to the user in the line of keys, which receives every key until Enter or Esc.
+
+    answered: is called with the text after Enter. typing: is called with the text after every
+        change. left: is called after Esc.
+    """
+
+    question: str
+    field: Field
+    answered: Callable[[str], None]
+    typing: Callable[[str], None] = lambda typed: None
+    left: Callable[[], None] = lambda: None
+
+
+class KeysPane(Pane):
+    """The lowest line of explore: the keys that can be used now, a note, or a question."""
+
+    asked: AskedLine | None = None
+
+    def ask(self, asked: AskedLine | None) -> None:
+        """Show a question in the line; None ends the question that is open."""
+        self.asked = asked
+        self.redraw()
+
+    def lines(self, columns: int, rows: int) -> Sequence[Line]:
+        theme, asked = self.look, self.asked
+        if asked is not None:
+            question = theme.spell(cut(asked.question, columns * 3 // 4))
+            return [[Segment(question, BOLD), *asked.field.line(columns - width(question), theme)]]
+        if self.note:
+            return [one_line([(self.note, "strong")], theme, columns)]
+        line, used = list[Segment](), 0
+        for key, hint in _HINTS if self.view.written is None else _WRITING:
+            taken = width(key) + 1 + width(hint) + (2 if line else 0)
+            if used + taken <= columns:
+                line += [Segment("  ")] if line else []
+                line += [Segment(theme.spell(key), theme.tone(True)), Segment(f" {hint}", DIM)]
+                used += taken
+        return [line]
+
+
+class Help(ModalScreen[None]):
+    """The sheet of every key, grouped by purpose; any key closes it."""
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__()
+        self._look = theme
+
+    def compose(self) -> ComposeResult:
+        look, groups = self._look, list[Block]()
+        for group in dict.fromkeys(key.group for key in KEYS):
+            rows: dict[str, list[str]] = {}
+            for key in KEYS:
+                if key.group == group:
+                    rows.setdefault(key.meaning, []).append(key.shown)
+            lines: list[Line] = [[Segment(group, BOLD)]]
+            for meaning, shown in rows.items():
+                name = look.spell(" ".join(shown)).ljust(8)
+                lines.append([Segment(f"{name} ", look.accent()), Segment(look.spell(meaning))])
+            groups.append(Block(tuple(lines), widest(lines)))
+        sheet = beside([stack(groups[:3]), stack(groups[3:])], 3)
+        if sheet.width > self.app.size.width - 6:
+            sheet = stack(groups)
+        yield Vertical(Lines("help", sheet.lines), id="sheet")
+
+    def on_click(self) -> None:
+        self.dismiss()
+
+
+_LONG = 200  # the most characters of a text that goes without saying in a copied command
+_NAME = re.compile(r"[\w.-]+/[\w.-]+")  # the name of a model on the Hub
 
 
 @dataclass(frozen=True)
@@ -74,11 +266,12 @@ def second_side(
 
 
 @dataclass(eq=False)
-class Desk:
-    """The screen state of explore with its changes; runs the models when new results are needed.
+class Actions:
+    """The screen state of explore, with a method for each action of ``KEYS`` not the app's own.
 
-    map, line: the panes of the map and of questions.
-    going: set unless the generation of a text is paused.
+    map, line: the panes of the map and of questions. going: set unless a generation is paused.
+    tokens: how many tokens are generated at a time. pace: the least seconds from one generated
+        token to the next, so that a person can follow.
     """
 
     source: SideSource
@@ -89,10 +282,9 @@ class Desk:
     map: MapPane
     line: KeysPane
     going: threading.Event = field(default_factory=threading.Event)
-
-    def say(self, note: str) -> None:
-        """Show a note until the next key is pressed."""
-        self.app.say(note)
+    tokens: ClassVar[int] = 40
+    pace: ClassVar[float] = 0.08
+    _searched: str = ""
 
     def show(self, **changed: Any) -> None:
         """Replace fields of the screen state, and draw it."""
@@ -109,7 +301,7 @@ class Desk:
         if removed and view.written is not None:
             self.app.drop("write")
             view = replace(view, written=None)
-            self.say("what was written with other heads is gone: g writes again")
+            self.app.say("what was written with other heads is gone: g writes again")
         self.put(view if view.written is not None else view.fitted(view.removed))
         if removed:
             self.read(view.frame.text)
@@ -117,7 +309,7 @@ class Desk:
     def live(self, cannot: str) -> bool:
         """Return whether there is a model that can run; if not, show a note that says so."""
         if not self.source.session.live:
-            self.say(f"what was saved {cannot}: explore the model itself")
+            self.app.say(f"what was saved {cannot}: explore the model itself")
         return self.source.session.live
 
     def leave_written(self) -> None:
@@ -134,7 +326,7 @@ class Desk:
             self.leave_written()
         elif name == "frame":  # what is seen is still the frame before
             self.put(self.view.fitted())
-        self.say(str(error).replace(repr(self.source.session.info.name), "this model"))
+        self.app.say(str(error).replace(repr(self.source.session.info.name), "this model"))
 
     def read(self, text: str) -> None:
         """Run the model on a text with the view's heads ablated, and show the result.
@@ -163,18 +355,6 @@ class Desk:
             self.put(after.fitted())
 
         self.app.later("frame", work, then)
-
-
-class Actions(Desk):
-    """The desk with a method for each action of ``KEYS`` that is not the app's own.
-
-    tokens: how many tokens are generated at a time.
-    pace: the least seconds from one generated token to the next, so that a person can follow.
-    """
-
-    tokens = 40
-    pace = 0.08
-    _searched = ""
 
     # Move ------------------------------------------------------------------------------------
 
@@ -214,13 +394,13 @@ class Actions(Desk):
 
         def typing(typed: str) -> None:
             view = self.view.at(start.query, start.key)
-            self.see(view.found(typed) if typed else view)
+            self.see(view.search(typed) if typed else view)
 
         def answered(typed: str) -> None:
             if not typed and self._searched:
                 typing(self._searched)
             if typed and not places_of(self.view.record.queries, typed):
-                self.say(f"no token has “{visible(typed)}” in it")
+                self.app.say(f"no token has “{visible(typed)}” in it")
             self._searched = typed or self._searched
 
         self.line.ask(AskedLine("/", Field(), answered, typing, lambda: typing("")))
@@ -240,17 +420,17 @@ class Actions(Desk):
     def side(self) -> None:
         view = self.view
         if view.against is None:
-            self.say("one side only: ablate a head, or start with --with TEXT|MODEL")
+            self.app.say("one side only: ablate a head, or start with --with TEXT|MODEL")
         elif not self._writes():
             step = 1 if view.comparable or view.side == "a" else 2
             side = SIDES[(SIDES.index(view.side) + step) % len(SIDES)]
-            self.say(view.unlike if step == 2 else "")
+            self.app.say(view.unlike if step == 2 else "")
             self.put(replace(view, side=side).fitted())
 
     def _writes(self) -> bool:
         """Return True if a generated text is shown; then show a note that it has one mode only."""
         if writes := self.view.written is not None:
-            self.say("a text that is written has one side, weights as they are: Esc leaves it")
+            self.app.say("a text that is written has one side, weights as they are: Esc leaves it")
         return writes
 
     # Ablate ----------------------------------------------------------------------------------
@@ -308,7 +488,7 @@ class Actions(Desk):
         """Stop measuring the ablations, or leave the generated text (the key Esc)."""
         if self.app.drop("scan"):
             self.show(scanned=None)
-            self.say("the scan was stopped; i starts it again")
+            self.app.say("the scan was stopped; i starts it again")
         else:
             self.leave_written()
 
@@ -325,6 +505,11 @@ class Actions(Desk):
         self.app.drop("mode")
         self.put(replace(self.view, mode="raw", side="a", written=Written(sampling)).fitted())
 
+        def stepped(step: Step) -> None:
+            if (written := self.view.written) is not None:
+                at = written.at + (written.at == len(written.steps))
+                self._change(replace(written, steps=(*written.steps, step), at=at))
+
         def work(waiting: Waiting) -> None:
             began = time.monotonic()
             for step in self.source.session.generation(text, sampling, removed):
@@ -333,11 +518,6 @@ class Actions(Desk):
                     pass
                 waiting.tell(partial(stepped, step))
                 began = time.monotonic()
-
-        def stepped(step: Step) -> None:
-            if (written := self.view.written) is not None:
-                at = written.at + (written.at == len(written.steps))
-                self._change(replace(written, steps=(*written.steps, step), at=at))
 
         def then(_: None) -> None:
             if self.view.written is not None:
@@ -377,17 +557,16 @@ class Actions(Desk):
             self.app.later(
                 "save",
                 lambda _: save_view(path, view, look, columns),
-                lambda _: self.say(f"saved {visible(str(path))}"),
+                lambda _: self.app.say(f"saved {visible(str(path))}"),
             )
 
         def answered(typed: str) -> None:
             path = Path(os.path.expanduser(typed.strip()))
             if typed.strip() and os.path.exists(path):
                 question = f"{visible(path.name)} already exists: replace it? y, or Esc "
-                yes = AskedLine(
-                    question, Field(), lambda said: write(path) if said == "y" else None
+                self.line.ask(
+                    AskedLine(question, Field(), lambda yes: write(path) if yes == "y" else None)
                 )
-                self.line.ask(yes)
             elif typed.strip():
                 write(path)
 
@@ -401,4 +580,4 @@ class Actions(Desk):
         line = command_line(self.view, source.options, file)
         self.app.copy_to_clipboard(line)
         whole = f" with the whole text, {len(shown.text):,} characters"
-        self.say(f"copied{whole * (file is None and len(shown.text) > _LONG)}: {line}")
+        self.app.say(f"copied{whole * (file is None and len(shown.text) > _LONG)}: {line}")

@@ -20,7 +20,6 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from attnviz.draw.axes import Axes
 from attnviz.draw.blocks import BOLD, DIM, Block, Line, beside, widest
 from attnviz.draw.document import WEIGHTS
 from attnviz.draw.grid import GridPicture, draw_part, scale_samples
@@ -31,11 +30,9 @@ from attnviz.draw.palette import STEPS
 from attnviz.draw.terminal import part_block
 from attnviz.draw.theme import Theme
 from attnviz.inspect.explore import screen
-from attnviz.inspect.explore.grid import heads_of, labelled
 from attnviz.inspect.explore.session import Frame
 from attnviz.inspect.explore.view import SIDES, View
-from attnviz.inspect.heads.links import Link, strongest_links
-from attnviz.inspect.heads.listed import links_table
+from attnviz.inspect.heads.links import Link, links_table, strongest_links
 from attnviz.records import LayerWeights
 
 _PLAIN = Style.null()  # textual's filters want one
@@ -156,27 +153,24 @@ class Lines(Widget):
 def _same_end(old: Strip, new: Strip) -> int:
     """Return how many characters at the ends of two equally long lines look alike."""
     same = 0
-    for one, other in zip(reversed([*old]), reversed([*new]), strict=False):
-        if one.style != other.style:
+    for before, after in zip(reversed([*old]), reversed([*new]), strict=False):
+        if before.style != after.style:
             break
-        if one.text != other.text:
-            blank = [len(each.text) - len(each.text.rstrip(" ")) for each in (one, other)]
-            return same + min(blank)
-        same += one.cell_length
+        if before.text != after.text:
+            texts = before.text, after.text
+            return same + min(len(text) - len(text.rstrip(" ")) for text in texts)
+        same += before.cell_length
     return same
 
 
 BETWEEN = 3
 """The columns between two panes or two maps."""
 
-_LABELS = 12
-"""The columns that the tokens of a map take as a rule."""
-
+_LABELS = 12  # the columns that the tokens of a map take as a rule
 _LEAST_LIST, MOST_LIST = 3, 12
 """The fewest lines in which a list of links is drawn, and the most that it takes."""
 
-_SORTED = 2**25
-"""The most weights among which the strongest links are searched."""
+_SORTED = 2**25  # the most weights among which the strongest links are searched
 
 
 class HeadingPane(Pane):
@@ -195,7 +189,7 @@ class GridPane(Pane, can_focus=True):
     _drawn: GridPicture | None = None
 
     def lines(self, columns: int, rows: int) -> Sequence[Line]:
-        view, theme, heads = self.view, self.look, heads_of(self.view)
+        view, theme, heads = self.view, self.look, screen.heads_of(self.view)
         size = heads.thumbnail(view.shown, theme, rows, columns)
         if size is not None and view.written is None:
             self._drawn = heads.small_maps(view.shown, theme, size, self.has_focus)
@@ -210,8 +204,8 @@ class GridPane(Pane, can_focus=True):
         return drawn
 
     def clicked(self, column: int, line: int) -> str:
-        drawn = self._drawn
-        head = None if drawn is None else heads_of(self.view).head_at(drawn, column, line)
+        drawn, heads = self._drawn, screen.heads_of(self.view)
+        head = None if drawn is None else heads.head_at(drawn, column, line)
         return "" if head is None else f"choose{head}"
 
 
@@ -225,17 +219,15 @@ def grid_columns(view: View, theme: Theme, columns: int, lines: int) -> int:
     wanted = 2 * keys + _LABELS
     if keys > lines - 2:  # it is not seen whole at this size anyway
         wanted = min(keys + 2 * _LABELS, columns // 2)
-    heads = labelled(view)
-    forms = heads.part.widths()
+    heads = screen.labelled(view)
     small = heads.thumbnail(view.shown, theme, lines, columns)
-    if small is not None:
-        forms = (heads.wide(small), *forms)
+    forms = (*([] if small is None else [heads.wide(small)]), *heads.part.widths())
     most = min(columns - BETWEEN - wanted, columns * 11 // 20)
     form = next((form for form in forms if form <= most), min(forms[-1], columns // 2))
     if small is not None or view.written is not None or most <= form:
         return form
     listed = links_lines(view, theme, most, MOST_LIST)
-    return max(form, *(sum(segment.cell_length for segment in line) for line in listed), 0)
+    return max(form, *map(Segment.get_line_length, listed), 0)
 
 
 def links_lines(view: View, theme: Theme, columns: int, rows: int) -> Sequence[Line]:
@@ -277,12 +269,8 @@ class WordsPane(Pane):
 # The map ---------------------------------------------------------------------------------------
 
 
-_BESIDE = 40
-"""The fewest free columns at the right of a map in which lists are drawn."""
-
-_LEAST_NAME = 8
-"""The columns that the tokens of a map take at least."""
-
+_BESIDE = 40  # the fewest free columns at the right of a map in which lists are drawn
+_LEAST_NAME = 8  # the columns that the tokens of a map take at least
 NEAREST = 4
 """The largest ``near`` of cells."""
 
@@ -330,22 +318,19 @@ def draw_map(
     """
     theme = theme.signed if part.limit else theme
     if size is None:
-        for near in range(NEAREST, 0, -1):
-            plan = Size(1, near).plan(theme)
+        near = [Size(1, height) for height in range(NEAREST, 0, -1)]
+        for own in near:
+            plan = own.plan(theme)
             if part.ends_on_diagonal(plan, lines, columns):
                 return map_part(part, plan, theme, lines, columns)
-        size = _largest(part.axes, lines - 1, columns - part.gutter(columns), theme)
+        queries, keys = len(part.axes.queries), len(part.axes.keys)
+        high, wide = lines - 1, columns - part.gutter(columns)
+        fitting = (
+            own for own in near if own.near * queries <= high and 2 * own.near * keys <= wide
+        )
+        down = math.ceil(queries / (max(high, 1) * Size(1).plan(theme).rows))
+        size = next(fitting, Size(max(down, math.ceil(keys / max(wide, 1)))))
     return map_part(part, size.plan(theme), theme, lines, columns)
-
-
-def _largest(axes: Axes, lines: int, columns: int, theme: Theme) -> Size:
-    """Return the largest cells with which the whole map fits."""
-    queries, keys = len(axes.queries), len(axes.keys)
-    for near in range(NEAREST, 0, -1):
-        if near * queries <= lines and 2 * near * keys <= columns:
-            return Size(1, near)
-    down = max(lines, 1) * Size(1).plan(theme).rows
-    return Size(max(math.ceil(queries / down), math.ceil(keys / max(columns, 1))))
 
 
 @lru_cache(maxsize=1024)
@@ -407,7 +392,7 @@ class MapPane(Pane, can_focus=True):
         """Return a map with strongest links and effects at its right, if the grid has none."""
         view, rows = self.view, len(drawn) - 4
         grid = self.app.query_one("#grid").size.width
-        small = heads_of(view).thumbnail(view.shown, self.look, len(drawn), grid)
+        small = screen.heads_of(view).thumbnail(view.shown, self.look, len(drawn), grid)
         if view.written is not None or small is None:
             return drawn
         lists = [*links_lines(view, self.look, left, min(rows, MOST_LIST))]

@@ -54,8 +54,7 @@ _LIKELY = 10
 _LARGEST = 2 * 10**9
 """The most bytes of maps that are held, where a text cannot be shown without them."""
 
-_COPIES = 2
-"""The maps in memory at once: as they are, and in the mode on the screen."""
+_COPIES = 2  # the maps in memory at once: as they are, and in the mode on the screen
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,8 +148,8 @@ def unlike(frame: Frame, other: Frame, head: Head) -> str:
 
 def two_models(frame: Frame, other: Frame) -> bool:
     """Return whether two results come from different models."""
-    one, two = (replace(side.report.record.model, notes=()) for side in (frame, other))
-    return one != two
+    first, second = (replace(side.report.record.model, notes=()) for side in (frame, other))
+    return first != second
 
 
 def same_tokens(frame: Frame, other: Frame) -> bool:
@@ -229,15 +228,15 @@ class LiveSession:
         if attention_kind(self.model, choice, across=True) in ("self", "encoder"):
             count = len(encoded(self.model, text, choice.truncate, choice.encode))
             needed = 4 * info.layers * info.heads * count**2
-            what = f"explore holds every map, which takes over {count:,} tokens"
+            holds = f"explore holds every map, which takes over {count:,} tokens"
             advice = (
                 "shorten the text, or see it with attnviz heads, which shows long texts in pooled "
                 "maps and parts of them with --queries 0-50 --keys 0-200"
             )
             if needed > _LARGEST:
                 most = byte_text(_LARGEST)
-                raise UsageError(f"{what} {byte_text(needed)}, at most {most} are held: {advice}")
-            require_room(what, _COPIES * needed, advice)
+                raise UsageError(f"{holds} {byte_text(needed)}, at most {most} are held: {advice}")
+            require_room(holds, _COPIES * needed, advice)
         return asked(self.model, text, choice)
 
     def effects(self, text: str, advance: Callable[[float], None]) -> Effects:
@@ -290,8 +289,6 @@ def open_session(
 
 
 _RUN = re.compile(rb'\s*\{\s*"schema"\s*:\s*"' + re.escape(RUN.encode()) + rb'"')
-
-
 _SAVED = (".npz", ".safetensors", ".json", ".jsonl")
 _NO_REGIONS = RegionOptions()
 _NO_MODEL = "this was saved, there is no model behind it"
@@ -370,23 +367,17 @@ def open_saved(path: Path, regions: RegionOptions = _NO_REGIONS) -> SavedSession
         elif regions.regions_given:
             run = replace(run, begun=saved_regions(run.begun, run.text, regions))
         return _of_run(run, name)
-    reports = read_heads(content, name).reports[:2]
-    if regions.regions_given:
-        reports = tuple(_with_regions(report, regions) for report in reports)
-    frames = (  # with the heads in their original order
-        Frame(report.text, replace(report, sorted_by=None), frozenset(report.ablated))
-        for report in reports
-    )
-    first, *others = map(SavedSession, frames)
-    return replace(first, other=others[0] if others else None)
-
-
-def _with_regions(report: HeadsRecord, asked: RegionOptions) -> HeadsRecord:
-    record = report.record
-    decoder = record.kind == "decoder" and report.target is not None
-    keys = saved_regions(record.keys, (report.target or "") if decoder else report.text, asked)
-    queries = record.queries if record.kind == "cross" else keys
-    return replace(report, record=replace(record, queries=queries, keys=keys))
+    sessions = []
+    for report in read_heads(content, name).reports[:2]:
+        record, text = report.record, report.text
+        if regions.regions_given:
+            decoder = record.kind == "decoder" and report.target is not None
+            keys = saved_regions(record.keys, (report.target or "") if decoder else text, regions)
+            queries = record.queries if record.kind == "cross" else keys
+            record = replace(record, queries=queries, keys=keys)
+        shown = replace(report, record=record, sorted_by=None)  # heads in their original order
+        sessions.append(SavedSession(Frame(text, shown, frozenset(report.ablated))))
+    return replace(sessions[0], other=sessions[-1] if sessions[1:] else None)
 
 
 def _of_run(run: WrittenRun, name: str) -> SavedSession:

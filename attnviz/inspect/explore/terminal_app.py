@@ -15,9 +15,7 @@ from textual.worker import Worker, WorkerFailed, get_current_worker
 from attnviz.errors import AttnvizError
 from attnviz.inspect.explore.view import View
 
-_SAVE = "save"
-"""The name of the job that an end waits for."""
-
+_SAVE = "save"  # the name of the job that an end waits for
 _ENDS = ("SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP")
 _STOPS = ("SIGTSTP", "SIGCONT")
 

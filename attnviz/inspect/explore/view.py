@@ -1,27 +1,44 @@
-"""All that the panes show, in an immutable view: results of passes, and the user's choices."""
+"""What the panes show: results of passes and the user's choices, and what is kept of that.
+
+A view is kept as a command that gives it again, as a file, or as an interactive page.
+"""
 
 from __future__ import annotations
 
+import shlex
+import unicodedata
+from bisect import bisect
 from collections.abc import Sequence, Sized
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
+from itertools import accumulate
+from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
 
-from attnviz.draw.axes import Axes
-from attnviz.draw.labels import token_labels, visible
+from attnviz.draw import document as doc
+from attnviz.draw.files import check_path, save, text_file
+from attnviz.draw.heatmap import Axes
+from attnviz.draw.labels import cut, token_labels, visible
+from attnviz.draw.maps import signed_limit
 from attnviz.draw.numbers import NumberScale
-from attnviz.draw.scale import signed_limit
+from attnviz.draw.page.data import LARGEST_CHANGE, Page, largest_changes, with_difference
+from attnviz.draw.report import EVERY, report_files
+from attnviz.draw.terminal import terminal_block
+from attnviz.draw.theme import Theme
 from attnviz.engine.generation import Sampling, Step, written
 from attnviz.engine.head_run import Head
 from attnviz.engine.scan.run import Effects
 from attnviz.errors import UsageError
-from attnviz.inspect.explore.session import Frame, Mode, unlike
+from attnviz.inspect.explore.session import Frame, Mode, model_name, two_models, unlike
+from attnviz.inspect.generate.run import Ending, WrittenRun, write_run_lines
 from attnviz.inspect.heads.links import LONGEST, link_names
+from attnviz.inspect.heads.report import compare_heads
+from attnviz.inspect.heads.screen import WITHOUT_WITH, measures, page_capture, with_effects
 from attnviz.measures.sinks import sink_of
 from attnviz.measures.words import word_spans
-from attnviz.records import AttentionRecord, Floats, Tokens
+from attnviz.records import AttentionRecord, Floats, LayerWeights, Tokens
 
 Side = Literal["a", "b", "difference"]
 """Which of two sides is shown: the first, the second, or their difference."""
@@ -160,9 +177,14 @@ class View:
 
     def axes(self, encoding: str) -> Axes:
         """Return the axes of the map with their labels."""
-        if self.step is not None:
-            return _axes(self.record, encoding)
-        return _axes_of(self.shown, encoding)
+        queries, keys = self.record.queries, self.record.keys
+        return Axes(
+            _labels(queries, encoding),
+            _labels(keys, encoding),
+            self.record.causal,
+            query_regions=queries.regions,
+            key_regions=keys.regions,
+        )
 
     def names(self, encoding: str) -> tuple[list[str], list[str]]:
         """Return the names of the queries and keys; a repeated token has its index in the name."""
@@ -204,17 +226,17 @@ class View:
         query, key = _within(query, self.record.queries), _within(key, self.record.keys)
         return replace(self, query=query, key=key)
 
-    def found(self, typed: str) -> View:
+    def search(self, typed: str) -> View:
         """Return the view at the next token that begins the typed text, cyclically.
 
         The cursor's key moves to this token too, except in cross attention. The view is unchanged
         if the text occurs nowhere.
         """
-        places = places_of(self.record.queries, typed)
-        if not places:
+        tokens = places_of(self.record.queries, typed)
+        if not tokens:
             return self
-        place = next((at for at in places if at > self.query), places[0])
-        return self.at(place, self.key if self.record.kind == "cross" else place)
+        query = next((at for at in tokens if at > self.query), tokens[0])
+        return self.at(query, self.key if self.record.kind == "cross" else query)
 
     def with_head(self, head: Head) -> View:
         """Return the view with another head; unchanged if there is no such head."""
@@ -225,8 +247,8 @@ class View:
 
         heads: the list; if the shown head is not in it, its first head is shown.
         """
-        place = heads.index(self.head) + step if self.head in heads else 0
-        return self.with_head(heads[_within(place, heads)]) if heads else self
+        at = heads.index(self.head) + step if self.head in heads else 0
+        return self.with_head(heads[_within(at, heads)]) if heads else self
 
     def next_in_layer(self, step: int) -> View:
         """Return the view ``step`` heads further in the same layer; not beyond its ends."""
@@ -241,8 +263,8 @@ class View:
         return self.with_head(max((h for h in within if h[1] <= self.head[1]), default=within[0]))
 
 
-def _within(place: int, among: Sized) -> int:
-    return min(max(place, 0), max(len(among) - 1, 0))
+def _within(index: int, among: Sized) -> int:
+    return min(max(index, 0), max(len(among) - 1, 0))
 
 
 def places_of(tokens: Tokens, typed: str) -> tuple[int, ...]:
@@ -253,36 +275,194 @@ def places_of(tokens: Tokens, typed: str) -> tuple[int, ...]:
     wanted = typed.casefold()
     if not wanted.strip():
         return ()
-    starts, folded = [], ""
-    for text in tokens.texts:
-        starts.append(len(folded))
-        folded += text.casefold()
-    places, at = [], folded.find(wanted)
+    texts = [text.casefold() for text in tokens.texts]
+    ends, folded = [*accumulate(map(len, texts))], "".join(texts)
+    indices, at = [], folded.find(wanted)
     while at >= 0:
-        places.append(max(place for place, start in enumerate(starts) if start <= at))
+        indices.append(bisect(ends, at))
         at = folded.find(wanted, at + 1)
-    return tuple(dict.fromkeys(places)) or tuple(span.start for span in word_spans(tokens, typed))
-
-
-def _axes(record: AttentionRecord, encoding: str) -> Axes:
-    queries = token_labels(record.queries, encoding)
-    same = record.keys is record.queries
-    keys = queries if same else token_labels(record.keys, encoding)
-    regions = record.queries.regions, record.keys.regions
-    return Axes(queries, keys, record.causal, query_regions=regions[0], key_regions=regions[1])
+    return tuple(dict.fromkeys(indices)) or tuple(span.start for span in word_spans(tokens, typed))
 
 
 def _names(record: AttentionRecord, encoding: str) -> tuple[list[str], list[str]]:
-    both = link_names(replace(record, layers=()), LONGEST)
-    queries, keys = ([visible(name, encoding) for name in names] for names in both)
+    axes = link_names(record, LONGEST)
+    queries, keys = ([visible(name, encoding) for name in names] for names in axes)
     return queries, keys
-
-
-@lru_cache(maxsize=4)
-def _axes_of(frame: Frame, encoding: str) -> Axes:
-    return _axes(frame.report.record, encoding)
 
 
 @lru_cache(maxsize=4)
 def _names_of(frame: Frame, encoding: str) -> tuple[list[str], list[str]]:
     return _names(frame.report.record, encoding)
+
+
+def command_line(view: View, options: Sequence[str] = (), file: Path | None = None) -> str:
+    """Return the ``attnviz heads`` command that shows the same head, to be pasted into a shell.
+
+    file: the file of the text, which the command then names instead. Control characters are escaped
+        (``$'…'``).
+    """
+    words, shown = ["attnviz", "heads", *options, "--head", view.name(view.head)], view.shown
+    text, base = shown.text, shown.report.index_base
+    if shown.removed:
+        words += ["--ablate", ",".join(map(view.name, sorted(shown.removed)))]
+    if view.mode != "raw":
+        words.append("--no-sink" if view.mode == "no-sink" else "--norm-weighted")
+    if base:
+        words += ["--index-base", str(base)]
+    line = " ".join(map(shell_word, words))
+    if "--chat" in options:  # which gives the text
+        return line
+    if file is not None:
+        return f"{line} --file {shell_word(str(file))}"
+    if text == "-":  # alone it means standard input
+        return f"printf %s - | {line} -"
+    return f"{line} {'-- ' if text.startswith('-') else ''}{shell_word(text)}"
+
+
+def shell_word(word: str) -> str:
+    """Return one word quoted for a shell, its control characters escaped."""
+    if all(map(_is_plain, word)):
+        return shlex.quote(word)
+    spelled = ""
+    for character in word:
+        escapes = (f"\\{byte:03o}" for byte in character.encode("utf-8", "surrogateescape"))
+        kept = f"\\{character}" if character in "\\'" else character
+        spelled += kept if _is_plain(character) else "".join(escapes)
+    return f"$'{spelled}'"
+
+
+def _is_plain(character: str) -> bool:
+    return character == " " or unicodedata.category(character)[0] not in "CZ"
+
+
+_LONGEST = 40
+_MODES = {"raw": "raw", "no-sink": "sinkless", "value-weighted": "value"}
+
+
+def explored_document(view: View) -> doc.Document:
+    """Return the documents of all sides as one, with a page that opens at the view."""
+    sides, page = _sides(view), _page(view)
+    documents = [frame.alone.document() for frame, _ in sides]
+    groups = [group for document in documents for group in document.groups]
+    whole = documents[0]._replace(groups=groups, page=lambda: page)
+    if len(sides) == 1:
+        return whole
+    changed = [f"{page.captures[2].heads[cell.head].name}: {cell.says}" for cell in page.look[:1]]
+    names = " next to ".join(name for _, name in sides)
+    return whole._replace(finding="; largest change in ".join([names, *changed]) + ".")
+
+
+def _page(view: View) -> Page:
+    """Return the page: one side, or both and their difference where they have one."""
+    sides, effects = _sides(view), view.effects
+    captures = [page_capture(frame.report, name) for frame, name in sides]
+    if view.mode == "value-weighted":
+        for at, (frame, _) in enumerate(sides):
+            norms = [frame.norms[head.layer][head.head] for head in captures[at].heads]
+            captures[at] = replace(captures[at], norms=np.stack(norms))
+    known = measures(captures[0].heads)
+    if effects is not None and not sides[0][0].removed:
+        unit = "nats/token" if effects.metric == "loss_delta" else ""
+        captures[0], measure = with_effects(captures[0], effects.values, unit)
+        known.append(measure)
+    if view.comparable:
+        between = "B − A" if view.other is not None else WITHOUT_WITH
+        captures = [*with_difference(captures[0], captures[1], between)]
+        known.append(LARGEST_CHANGE)
+    at = SIDES.index(view.side)
+    if len(captures) > 1 and view.other is None and view.side != "difference":
+        at = 1 - at  # the whole model stands first
+    link = f"{view.shown.report.name(*view.head)}&capture={at}&q={view.query}&k={view.key}"
+    link += f"&mode={_MODES[view.mode]}" if view.side != "difference" else ""
+    look = [*largest_changes(captures)]
+    return Page(view.record.model.name, captures, known, look, link=f"{link}&lock")
+
+
+def _sides(view: View) -> list[tuple[Frame, str]]:
+    """Return each side and its name; the whole model stands before the one without heads."""
+    frame, against = view.frame, view.against
+
+    def without(frame: Frame) -> str:
+        return f"without {', '.join(frame.report.name(*head) for head in sorted(frame.removed))}"
+
+    if against is None:
+        return [(frame, "")]
+    if view.other is None:
+        return [(against, "every head"), (frame, without(frame))]
+    models, sides = two_models(frame, against), []
+    for letter, side in (("A", frame), ("B", against)):
+        name = model_name(side.report.record.model) if models else side.text
+        removed = f", {without(side)}" if side.removed else ""
+        sides.append((side, f"{letter} {cut(visible(name), _LONGEST)}{removed}"))
+    return sides
+
+
+ENDINGS = (*EVERY.split(), ".npz")
+"""The endings of the files that a view can be saved as, the same as for ``attnviz heads``."""
+
+
+def save_view(path: Path, view: View, theme: Theme, width: int) -> None:
+    """Save the shown head, or the whole generation, to a file in the format of its ending.
+
+    A page has all heads, of both sides and of their difference, and opens at the view.
+
+    Raises UsageError for an unknown ending and for a difference, which only a page can hold,
+    LoadError if the system refuses.
+    """
+    if view.written is not None and view.written.at:
+        if path.suffix.lower() != ".jsonl":
+            raise UsageError("what was written is saved as .jsonl; Esc, then s saves the prompt")
+        run = _run_of(view, view.written)
+        save(path, {".jsonl": text_file(partial(write_run_lines, run))})
+        return
+    check_path(path, ENDINGS)
+    page = path.suffix.lower() == ".html"
+    if view.side == "difference" and view.against is not None and not page:
+        raise UsageError("a difference is not saved, but as .html: press d for one side")
+    report, (layer, head) = view.shown.report, view.head
+    record = replace(view.record, layers=(LayerWeights(layer, (head,), view.weights[None]),))
+    chosen = replace(
+        report,
+        record=record,
+        heads=(report.scores(layer, head),),
+        notable=(view.head,),
+        selected=True,
+        ablated=tuple(sorted(view.shown.removed)),
+        sink=view.mode != "no-sink",
+        norm_weighted=view.mode == "value-weighted",
+    )
+    seen, plain = compare_heads([chosen]), Theme(theme.palette, colour=False, ascii=theme.ascii)
+    document = partial(explored_document, view) if page else seen.document
+
+    def screen() -> str:
+        return terminal_block(seen.document(), plain, width).plain
+
+    save(path, report_files(seen, document, theme.palette, screen))
+
+
+def _run_of(view: View, written: Written) -> WrittenRun:
+    """Return the generation so far as the record that ``attnviz generate`` saves."""
+    report, steps, sampling = view.frame.report, written.steps, written.sampling
+    ended: Ending = "end" if steps[-1].ended else "tokens"
+    if not steps[-1].ended and len(steps) < sampling.tokens:
+        ended = "interrupted" if written.running else "context"
+    known = report.record.layers
+    return WrittenRun(
+        report.record.model,
+        report.record.kind,
+        text=view.frame.text,
+        source=None,
+        begun=report.record.queries,
+        prompt=known if all(np.isfinite(layer.weights).all() for layer in known) else (),
+        sampling=sampling,
+        removed=tuple(sorted(view.frame.removed)),
+        steps=steps,
+        ending=ended,
+        index_base=report.index_base,
+        known=view.frame.known,
+    )
+
+
+@lru_cache(maxsize=8)
+def _labels(tokens: Tokens, encoding: str) -> Sequence[str]:
+    return token_labels(tokens, encoding)

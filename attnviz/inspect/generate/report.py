@@ -19,7 +19,7 @@ from attnviz.inspect.generate.run import WrittenRun, rounded, run_facts, step_fa
 from attnviz.measures.labels import best_label, strength
 from attnviz.measures.regions import regions_of
 from attnviz.measures.registry import label_named
-from attnviz.measures.rows import Conditions, TextFacts, base_rates, whole_scores
+from attnviz.measures.rows import Conditions, RowBlock, TextFacts, base_rates, scores_of
 from attnviz.records import HeadLabel
 
 NAMED = ("previous", "self", "first", "duplicate", "induction", "separator", "delimiter")
@@ -29,11 +29,8 @@ TELLING = ("previous", "duplicate", "induction", "delimiter")
 """The labels that show where a head attends while it writes: not at itself, nor at the sink."""
 
 _SPREAD, _PEAKED = ("spread", "normalised_entropy"), ("peaked", "confidence")
-_DIFFUSE = 0.6
-"""The normalised entropy from which a head without another name is called diffuse."""
-
-_SOURCES = 5
-"""The number of most attended tokens that are listed for each step."""
+_DIFFUSE = 0.6  # the normalised entropy from which a head without another name is called diffuse
+_SOURCES = 5  # the number of most attended tokens that are listed for each step
 
 
 class HeadActivity(NamedTuple):
@@ -56,7 +53,7 @@ class HeadActivity(NamedTuple):
         return self.label is not None and self.label.name == self.name
 
     @property
-    def said(self) -> str:
+    def words(self) -> str:
         return label_named(self.name).said
 
 
@@ -64,13 +61,13 @@ class HeadActivity(NamedTuple):
 class GenerateReport(Report):
     """The report of ``attnviz generate``: the generated text, and where the heads attended.
 
-    Iterating yields the generation steps. run: the generation. found: the activity of each (layer,
-    head). heads: those that are shown in full; the first one colours the text. chosen: whether the
-    user chose them.
+    Iterating yields the generation steps. run: the generation. activity: of each (layer, head).
+    heads: those that are shown in full; the first one colours the text. chosen: whether the user
+    chose them.
     """
 
     run: WrittenRun
-    found: Mapping[Head, HeadActivity]
+    activity: Mapping[Head, HeadActivity]
     heads: tuple[Head, ...]
     chosen: bool = False
 
@@ -93,12 +90,12 @@ class GenerateReport(Report):
         """
         run, keys, (layer, head) = self.run, self.run.keys, self.head
         steps = []
-        for place, step in enumerate(run.steps):
+        for number, step in enumerate(run.steps):
             sources = [
                 {"index": at, "token": keys.texts[at], "weight": weight}
-                for at, weight in run.sources(self.head, place, _SOURCES)
+                for at, weight in run.sources(self.head, number, _SOURCES)
             ]
-            more = {"sources": sources, "sink_weight": run.sink_weight(self.head, place)}
+            more = {"sources": sources, "sink_weight": run.sink_weight(self.head, number)}
             steps.append(step_facts(step) | more)
         return {
             **run_facts(run),
@@ -106,12 +103,11 @@ class GenerateReport(Report):
             **({"regions": region_facts(keys)} if keys.regions else {}),
             "shown": {"layer": layer, "head": head},
             "steps": steps,
-            "heads": [self._activity(head) for head in self.found],
+            "heads": [self._head_facts(*entry) for entry in self.activity.items()],
         }
 
-    def _activity(self, head: Head) -> dict[str, Any]:
-        run, (layer, number), activity = self.run, head, self.found[head]
-        label = activity.label
+    def _head_facts(self, head: Head, activity: HeadActivity) -> dict[str, Any]:
+        run, (layer, number), label = self.run, head, activity.label
         return {
             "layer": layer,
             "head": number,
@@ -128,23 +124,21 @@ class GenerateReport(Report):
 
         The columns begin with step, token, id, probability, entropy, layer and head.
         """
-        run = self.run
+        run, of_keys = self.run, np.asarray(self.run.keys.regions)
         regions = [*regions_of(run.keys)] if run.keys.regions else []
-        of_keys = np.asarray(run.keys.regions)
         yield (
             *("step", "token", "id", "probability", "entropy", "layer", "head"),
             *("source_index", "source_token", "weight", "sink_weight"),
             *(f"region_{name}" for name in regions),
         )
-        for place, step in enumerate(run.steps):
+        for number, step in enumerate(run.steps):
             for head in self.heads:
-                at, weight = next(iter(run.sources(head, place, 1)), (None, None))
+                at, weight = next(iter(run.sources(head, number, 1)), (None, None))
                 source = None if at is None else run.keys.texts[at]
                 row = step.rows[head[0]][head[1]]
-                there = of_keys[: len(row)]
-                sums = [float(row[there == name].sum()) for name in regions]
-                facts = (place, step.text, step.id, step.probability, step.entropy, *head)
-                yield (*facts, at, source, weight, run.sink_weight(head, place), *sums)
+                sums = [float(row[of_keys[: len(row)] == name].sum()) for name in regions]
+                facts = (number, step.text, step.id, step.probability, step.entropy, *head)
+                yield (*facts, at, source, weight, run.sink_weight(head, number), *sums)
 
     def arrays(self) -> Mapping[str, Writer]:
         """Return the function that writes the run to a ``.jsonl`` file for ``attnviz explore``."""
@@ -158,24 +152,22 @@ def activities(run: WrittenRun) -> dict[Head, HeadActivity]:
     most over uniform attention, as ``best_label`` decides. A query is taken to see each key to
     which some head of the layer gives any weight.
     """
-    causal = run.kind != "cross"
-    facts = TextFacts(run.queries, run.keys, Conditions(run.kind, causal))
+    facts = TextFacts(run.queries, run.keys, Conditions(run.kind, run.kind != "cross"))
     names = (*NAMED, _SPREAD[1], _PEAKED[1])
-    found = dict[Head, HeadActivity]()
-    labels = {} if run.known is None else run.known.named()
+    doing, labels = dict[Head, HeadActivity](), {} if run.known is None else run.known.named()
     for layer in sorted(run.steps[0].rows):
         weights = run.weights(layer)
         seen = np.asarray(np.any(weights > 0, axis=0))
         uniform, counts = base_rates(facts, names, seen, run.start)
-        scores = whole_scores(facts, weights, names, run.start, seen)
-        for head in range(len(run.steps[0].rows[layer])):
+        scores = scores_of(RowBlock(facts, weights, run.start, seen), names)
+        for head in range(len(weights)):
             own = {name: float(values[head]) for name, values in scores.items()}
             label = labels.get((layer, head))
             name, measure = _called(own, uniform, None if label is None else label.name)
-            base, count = uniform[measure], counts[measure]
+            base = uniform[measure]
             base = math.nan if base is None else base
-            found[layer, head] = HeadActivity(name, own[measure], base, count, label)
-    return found
+            doing[layer, head] = HeadActivity(name, own[measure], base, counts[measure], label)
+    return doing
 
 
 def _called(
@@ -183,8 +175,7 @@ def _called(
 ) -> tuple[str, str]:
     """Return a head's name and the measure behind it, for the weights of a generation.
 
-    scores, uniform: of the head and of uniform attention, by measure. known: the name of the head's
-    label, if it was measured before.
+    known: the name of the head's label, if it was measured before.
     """
     if known is not None and not math.isnan(scores.get(known, math.nan)):
         return known, known

@@ -78,11 +78,11 @@ class WrittenRun:
         if not self.steps:
             raise ValueError("nothing was written")
         shapes = {layer: len(row) for layer, row in self.steps[0].rows.items()}
-        for place, step in enumerate(self.steps, len(self.begun) - 1):
-            keys = place + 1 if self.kind != "cross" else len(self.source or ())
-            found = {layer: row.shape for layer, row in step.rows.items()}
-            if step.place != place or found != {at: (n, keys) for at, n in shapes.items()}:
-                raise ValueError(f"the rows of token {place + 1} do not fit the text")
+        for query, step in enumerate(self.steps, len(self.begun) - 1):
+            keys = query + 1 if self.kind != "cross" else len(self.source or ())
+            own = {layer: row.shape for layer, row in step.rows.items()}
+            if step.place != query or own != {at: (n, keys) for at, n in shapes.items()}:
+                raise ValueError(f"the rows of token {query + 1} do not fit the text")
 
     @cached_property
     def tokens(self) -> Tokens:
@@ -138,8 +138,8 @@ class WrittenRun:
         """Return a layer's attention weights (head, step, key), zero for keys after a step."""
         rows = [step.rows[layer] for step in self.steps]
         whole = np.zeros((len(rows[0]), len(rows), len(self.keys)), rows[0].dtype)
-        for place, row in enumerate(rows):
-            whole[:, place, : row.shape[1]] = row
+        for number, row in enumerate(rows):
+            whole[:, number, : row.shape[1]] = row
         return whole
 
     @property
@@ -169,22 +169,19 @@ class WrittenRun:
             copies |= {(layer, head): int(row.sum()) for head, row in enumerate(equal)}
         return copies
 
-    def sources(self, head: Head, place: int, count: int) -> list[tuple[int, float]]:
+    def sources(self, head: Head, step: int, count: int) -> list[tuple[int, float]]:
         """Return the ``count`` keys with the largest attention weights in a step: (index, weight).
 
-        head: (layer, head). place: the index of the step. The sink is left out.
+        head: (layer, head). step: its index. The sink is left out.
         """
-        row = self.steps[place].rows[head[0]][head[1]]
+        row = self.steps[step].rows[head[0]][head[1]]
         row = np.where(self.sink[: len(row)], 0.0, row)
         order = np.argsort(-row, kind="stable")[:count].tolist()
         return [(at, float(row[at])) for at in order if row[at] > 0]
 
-    def sink_weight(self, head: Head, place: int) -> float:
-        """Return the attention weight of a step on the attention sink.
-
-        head: (layer, head). place: the index of the step.
-        """
-        row = self.steps[place].rows[head[0]][head[1]]
+    def sink_weight(self, head: Head, step: int) -> float:
+        """Return a head's weight on the attention sink in a step. head: (layer, head)."""
+        row = self.steps[step].rows[head[0]][head[1]]
         return float(row[self.sink[: len(row)]].sum())
 
 
@@ -199,8 +196,7 @@ _MOST_PROMPT = 2**23
 
 _ANEW = "save the run again"
 
-_ROUNDING = 0.02
-"""How far a row of rounded weights may sum to more than one."""
+_ROUNDING = 0.02  # how far a row of rounded weights may sum to more than one
 
 
 def run_facts(run: WrittenRun) -> dict[str, Any]:
@@ -235,15 +231,17 @@ def step_facts(step: Step) -> dict[str, Any]:
 
 
 def write_run_lines(run: WrittenRun, stream: SupportsWrite[str]) -> None:
-    """Write a generation as JSON lines, which ``read_run`` and ``attnviz explore`` can read.
-
-    stream: where they are written.
-    """
+    """Write a generation as JSON lines, which ``read_run`` and ``attnviz explore`` can read."""
     known, labels = run.known, None
     if known is not None:
         labels = {"source": known.source, "date": known.date or None, "heads": head_list(known)}
     small = sum(layer.weights.size for layer in run.prompt) <= _MOST_PROMPT
-    prompt = {str(one.layer): _prompt(run, one) for one in run.prompt if small}
+    prompt = {}
+    for layer in run.prompt if small else ():
+        heads = rounded(layer.weights)
+        if run.kind != "cross":  # later keys have no weight
+            heads = [[row[: query + 1] for query, row in enumerate(head)] for head in heads]
+        prompt[str(layer.layer)] = heads
     lines = [{**run_facts(run), "labels": labels}, {"prompt_rows": prompt}]
     steps = (
         {**step_facts(step), "rows": {str(at): rounded(row) for at, row in step.rows.items()}}
@@ -253,25 +251,14 @@ def write_run_lines(run: WrittenRun, stream: SupportsWrite[str]) -> None:
         stream.write(json.dumps(line, allow_nan=False) + "\n")
 
 
-def _prompt(run: WrittenRun, layer: LayerWeights) -> list[list[list[float | None]]]:
-    """Return a layer's attention weights over the prompt as lists (head, query, key).
-
-    In self-attention each row ends at its query, because later keys have no weight.
-    """
-    whole = rounded(layer.weights)
-    if run.kind == "cross":
-        return whole
-    return [[row[: place + 1] for place, row in enumerate(head)] for head in whole]
-
-
 def rounded(weights: Floats) -> list[Any]:
     """Return weights with four significant digits as lists; None for NaN and infinity."""
     numbers = np.nan_to_num(weights.astype(np.float64), posinf=0.0, neginf=0.0)
     with np.errstate(divide="ignore"):
         places = _DIGITS - 1 - np.floor(np.log10(np.abs(numbers)))
     power = 10.0 ** np.clip(places, 0, 22)
-    found = np.rint(numbers * power) / power
-    lists: list[Any] = json_values(np.where(np.isfinite(weights), found, np.nan))
+    kept = np.rint(numbers * power) / power
+    lists: list[Any] = json_values(np.where(np.isfinite(weights), kept, np.nan))
     return lists
 
 
@@ -364,8 +351,8 @@ class _Run:
         if any(len(heads) > self._info.heads for heads in layers.values()):
             raise ValueError(f"more heads than {self._info.heads}")
 
-    def _keys(self, place: int) -> int:
-        return place + 1 if self._source is None else len(self._source)
+    def _keys(self, query: int) -> int:
+        return query + 1 if self._source is None else len(self._source)
 
     def prompt(self, facts: Mapping[str, Any]) -> tuple[LayerWeights, ...]:
         """Return the weights over the prompt. facts: by layer the rows (head, query, key)."""
@@ -381,17 +368,16 @@ class _Run:
             for head, query in np.ndindex(weights.shape[:2]):
                 weights[head, query, : len(rows[head][query])] = rows[head][query]
             layers.append(LayerWeights(int(layer), tuple(range(len(rows))), weights))
-        self._check({one.layer: one.heads for one in layers})
+        self._check({own.layer: own.heads for own in layers})
         return tuple(layers)
 
-    def step(self, facts: Mapping[str, Any], place: int) -> Step:
-        """Return the step after the token with the index ``place``."""
-        rows = {
-            int(layer): _weights(heads, self._keys(place)) for layer, heads in facts["rows"].items()
-        }
+    def step(self, facts: Mapping[str, Any], query: int) -> Step:
+        """Return the step after the token with the index ``query``."""
+        keys = self._keys(query)
+        rows = {int(layer): _weights(heads, keys) for layer, heads in facts["rows"].items()}
         self._check({layer: [*row] for layer, row in rows.items()})
         return Step(
-            place=place,
+            place=query,
             id=typed(facts["id"], int),
             text=typed(facts["token"], str),
             probability=_probability(facts),
@@ -409,16 +395,12 @@ def _tokens_of(facts: Mapping[str, Any]) -> Tokens:
     return Tokens(
         tuple(typed(number, int) for number in facts["token_ids"]),
         tuple(typed(text, str) for text in typed(facts["tokens"], list)),
-        tuple(typed(special, bool) for special in facts["special"]),
+        tuple(typed(mark, bool) for mark in facts["special"]),
     )
 
 
 def _weights(rows: Any, keys: int) -> Floats:
-    """Return attention weights (row, key) from a file as an array; null becomes NaN.
-
-    rows: the lists in the file. keys: how many numbers each row must have.
-    Raises ValueError if the weights cannot be shares of one.
-    """
+    """Return weights (row, key) from a file; ValueError if they cannot be shares of one."""
     weights = np.asarray(rows, np.float32)
     if weights.ndim != 2 or weights.shape[1] != keys:
         raise ValueError(f"rows of shape {weights.shape} where each has {keys} keys")

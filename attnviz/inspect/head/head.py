@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from attnviz.count.params.head_cost import HeadCost, counted_model, head_cost
-from attnviz.draw.signed import Place
-from attnviz.engine.attribution.one_token import OneTokenWrites, one_token_writes
+from attnviz.engine.attribution.one_token import one_token_writes
 from attnviz.engine.capture import Choice, attention_kind, capture, written_targets
+from attnviz.engine.head_run import Head
 from attnviz.engine.known_labels import head_or_label
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.head.report import Firing, HeadCard, Hurt, ReadFrom, Writes
@@ -26,7 +26,6 @@ from attnviz.inspect.interventions.ablate.report import AblationReport
 from attnviz.inspect.interventions.ablate.request import AblateRequest
 from attnviz.inspect.interventions.path.path import AllPaths, all_paths, alone
 from attnviz.inspect.interventions.path.report import PathReport
-from attnviz.inspect.interventions.prompts import read_pairs
 from attnviz.inspect.patterns.patterns import patterns
 from attnviz.inspect.patterns.probes import probe_tokens
 from attnviz.inspect.patterns.report import PatternReport
@@ -40,6 +39,7 @@ from attnviz.models.own import OwnAttention
 from attnviz.models.work import Work, about_tokens
 from attnviz.options import Options
 from attnviz.progress import UNWATCHED, Watch
+from attnviz.prompts.request import read_pairs
 from attnviz.prompts.study import Prompt, splits_logits
 from attnviz.records import HeadKey, HeadsRecord, Kind, LayerWeights, Provenance
 from attnviz.texts import Texts, encode_texts
@@ -48,12 +48,8 @@ CARD_TEXT = "Then Mary saw Tom. Then Mary saw"
 """The text of a card if none is given: it is short, and names are repeated."""
 
 _NAME = re.compile(r"\s*([Ll]?-?\d+\s*[.Hh]\s*-?\d+|[Hh]?-?\d+)\s*")
-_TRIED = 128
-"""The texts of one token for each head."""
-
-_WEIGHTS = 2**24
-"""The most weights of all heads that are kept for a page."""
-
+_TRIED = 128  # the texts of one token for each head
+_WEIGHTS = 2**24  # the most weights of all heads that are kept for a page
 T = TypeVar("T")
 _Question = TypeVar("_Question", bound=Options)
 
@@ -89,8 +85,8 @@ def head(
     fit the model, UnsupportedError if its attention cannot be observed.
     """
     kind = request.kind or model.kinds[0]
-    place = head_or_label(model, kind, request.head, request.index_base)
-    (card,) = head_cards(model, [place], text or CARD_TEXT, texts, request, Steps(advance))
+    named = head_or_label(model, kind, request.head, request.index_base)
+    (card,) = head_cards(model, [named], text or CARD_TEXT, texts, request, Steps(advance))
     return replace(card, asked=text is not None)
 
 
@@ -142,7 +138,7 @@ class _Within(Watch):
 
 def head_cards(
     model: Model,
-    places: Sequence[Place],
+    heads: Sequence[Head],
     text: str,
     texts: Texts,
     request: CardRequest,
@@ -153,15 +149,15 @@ def head_cards(
 ) -> list[HeadCard]:
     """Return a card, a one-page summary, for each of the heads (layer, head).
 
-    places: these heads. text: of the map and the prediction. texts: over which heads are ablated,
-    and in which their strongest links are searched.
+    text: of the map and the prediction. texts: over which heads are ablated, and in which their
+        strongest links are searched.
     steps: measures the parts, except those that it already lists as missing. scored, ablation: the
         results for all heads, if they are known; else those of these heads are measured.
 
     Raises UsageError for texts that do not fit the model, UnsupportedError if its attention cannot
     be observed, KeyboardInterrupt if nothing was measured.
     """
-    cards = _Cards(model, places, texts, request)
+    cards = _Cards(model, heads, texts, request)
     asked = cards.asked(HeadsRequest, target=request.target)
     maps = whole_maps(lambda changes: model, text, asked).first
     if scored is None and "label" not in steps.missing:
@@ -178,25 +174,24 @@ def head_cards(
     paths = steps.take("paths", 0.15, cards.paths)
     costs = steps.take("cost", 0.0, lambda watch: cards.costs()) or {}
     made = []
-    for place in places:
-        missing = dict(steps.missing)
-        readers = cards.readers(paths, place, missing)
-        hurts = _hurts(ablation, place)
+    for head in heads:
+        missing, hurts = dict(steps.missing), _hurts(ablation, head)
+        readers = cards.readers(paths, head, missing)
         card = HeadCard(
             model=model.info,
-            head=place,
+            head=head,
             kind=cards.kind,
-            map=compare_heads([only(maps, {place})]),
+            map=compare_heads([only(maps, {head})]),
             scored=scored,
-            firings=firings.get(place, ())[: request.top],
+            firings=firings.get(head, ())[: request.top],
             ablation=ablation,
             hurts=tuple(hurt for hurt in hurts[: request.top] if hurt.change > 0),
             predictions=len(hurts),
             why=logits,
-            writes=writes.get(place),
-            sources=tuple(ReadFrom(*source) for source in paths.sources(place)) if paths else (),
+            writes=writes.get(head),
+            sources=tuple(ReadFrom(*source) for source in paths.sources(head)) if paths else (),
             readers=readers,
-            cost=costs.get(place[0]),
+            cost=costs.get(head[0]),
             missing=missing,
             top=request.top,
             text=text,
@@ -233,27 +228,27 @@ class _Cards:
     """Measures the parts of head cards; each method makes the measurement of another command."""
 
     def __init__(
-        self, model: Model, places: Sequence[Place], texts: Texts, request: CardRequest
+        self, model: Model, heads: Sequence[Head], texts: Texts, request: CardRequest
     ) -> None:
         self.kind: Kind = require_fit(model, texts, request)
-        self._model, self._places, self._texts, self._request = model, places, texts, request
+        self._model, self._heads, self._texts, self._request = model, heads, texts, request
         base = request.index_base
-        self._names = tuple(f"L{layer + base}H{head + base}" for layer, head in places)
+        self._names = tuple(f"L{layer + base}H{head + base}" for layer, head in heads)
 
     def asked(self, question: type[_Question], /, **more: Any) -> _Question:
         """Return the request of another command for these heads, with the card's options."""
         shared = {name: value for name, value in vars(self._request).items() if name != "top"}
         return question.of(shared | {"target": None, "head": self._names} | more)
 
-    def firings(self, watch: Watch) -> Mapping[Place, tuple[Firing, ...]]:
+    def firings(self, watch: Watch) -> Mapping[Head, tuple[Firing, ...]]:
         """Return for each (layer, head) its strongest link in each text, the strongest first."""
         wanted: dict[int, set[int]] = {}
-        for layer, head in self._places:
+        for layer, head in self._heads:
             wanted.setdefault(layer, set()).add(head)
         model = self._model
         texts = encode_texts(model, self._texts, self._request.truncate, _least(model))
         targets = written_targets(model, texts, Choice())
-        links: dict[Place, list[Firing]] = {place: [] for place in self._places}
+        links: dict[Head, list[Firing]] = {head: [] for head in self._heads}
         for index, tokens in enumerate(texts):
             target = targets[index] if targets else None
             record = capture(model, tokens, kind=self.kind, target=target, heads=wanted)
@@ -265,8 +260,8 @@ class _Cards:
                     links[layer, head].append(Firing(index, *ends, query, key, weight))
             watch((index + 1) / len(texts))
         return {
-            place: tuple(sorted(of_head, key=lambda link: -link.weight))
-            for place, of_head in links.items()
+            head: tuple(sorted(of_head, key=lambda link: -link.weight))
+            for head, of_head in links.items()
         }
 
     def why(self, text: str, watch: Watch) -> WhyReport:
@@ -280,12 +275,10 @@ class _Cards:
         report.require_tally()
         return report
 
-    def writes(self) -> Mapping[Place, Writes]:
-        asked: list[HeadKey] = [(self.kind, *place) for place in self._places]
-        written: Mapping[HeadKey, OneTokenWrites] = one_token_writes(
-            self._model, asked, tokens=_TRIED, seed=self._request.seed, most=_TRIED
-        )
-        named = {}
+    def writes(self) -> Mapping[Head, Writes]:
+        asked: list[HeadKey] = [(self.kind, *head) for head in self._heads]
+        seed, named = self._request.seed, dict[Head, Writes]()
+        written = one_token_writes(self._model, asked, tokens=_TRIED, seed=seed, most=_TRIED)
         for (_, layer, head), effect in written.items():
             ids = sorted({token for pair in effect.strongest for token in pair[:2]})
             words = dict(zip(ids, self._model.vocabulary().texts(ids), strict=True))
@@ -303,12 +296,12 @@ class _Cards:
             raise alone(self._model.info)
         if self.kind in ("encoder", "cross"):
             raise UsageError(f"paths are followed in a decoder, not in {self.kind} attention")
-        layers = range(max(layer for layer, _ in self._places) + 1)
+        layers = range(max(layer for layer, _ in self._heads) + 1)
         pairs = read_pairs(None, None, None)
         return all_paths(self._model, pairs, layers, seed=self._request.seed, advance=watch)
 
     def readers(
-        self, paths: AllPaths | None, place: Place, missing: dict[str, str]
+        self, paths: AllPaths | None, head: Head, missing: dict[str, str]
     ) -> PathReport | None:
         """Return the share of a head in the inputs of later heads, or None if not measured.
 
@@ -316,11 +309,11 @@ class _Cards:
         """
         if paths is None:
             return None
-        if place[0] == self._model.info.layers - 1:
+        if head[0] == self._model.info.layers - 1:
             missing["readers"] = "the last layer: no later head reads from it"
             return None
         try:
-            report = paths.report(place)
+            report = paths.report(head)
         except UsageError as error:
             missing["readers"] = str(error)
             return None
@@ -328,10 +321,10 @@ class _Cards:
 
     def costs(self) -> Mapping[int, HeadCost]:
         counted = counted_model(self._model)
-        return {layer: head_cost(counted, layer, self.kind) for layer, _ in self._places}
+        return {layer: head_cost(counted, layer, self.kind) for layer, _ in self._heads}
 
 
-def _hurts(ablation: AblationReport | None, place: Place) -> list[Hurt]:
+def _hurts(ablation: AblationReport | None, head: Head) -> list[Hurt]:
     """Return the change of every token's loss without a head, the largest first."""
     if ablation is None:
         return []
@@ -339,7 +332,7 @@ def _hurts(ablation: AblationReport | None, place: Place) -> list[Hurt]:
     hurts = [
         Hurt(index, read[index], at, float(changes[at]))
         for effect in ablation.effects
-        if effect.head == place
+        if effect.head == head
         for index, changes in enumerate(effect.token_losses)
         for at in np.flatnonzero(np.isfinite(changes)).tolist()
     ]

@@ -22,8 +22,7 @@ from attnviz.prompts.naming import placed
 from attnviz.records import HeadKey, Kind, ModelInfo, Provenance, Tokens
 
 _LONGEST = 14
-_BEFORE, _AFTER = 4, 3
-"""The tokens before and after a token that are shown with it."""
+_BEFORE, _AFTER = 4, 3  # the tokens before and after a token that are shown with it
 
 
 class Firing(NamedTuple):
@@ -44,13 +43,13 @@ class Firing(NamedTuple):
 class Hurt(NamedTuple):
     """A token whose loss rises much if the head is ablated.
 
-    text: the index of the text. tokens: those that are predicted. place: the index of the token.
+    text: the index of the text. tokens: those that are predicted. token: the index of one of them.
     change: the rise of its loss in nats.
     """
 
     text: int
     tokens: Tokens
-    place: int
+    token: int
     change: float
 
 
@@ -65,12 +64,9 @@ class ReadFrom(NamedTuple):
 
 
 class Writes(NamedTuple):
-    """The effect of a head over texts of one token, with the texts of the tokens.
+    """The effect of a head over texts of one token, and the texts of the token ids in it."""
 
-    found: the numbers. words: the texts of the token ids in it.
-    """
-
-    found: OneTokenWrites
+    effect: OneTokenWrites
     words: Mapping[int, str]
 
 
@@ -159,7 +155,7 @@ class HeadCard(Report, Provenance):
     def pattern(self) -> PatternScores | None:
         """Return the head's label and pattern scores on the probes; None if not measured."""
         heads = self.scored.heads if self.scored is not None else ()
-        return next((one for one in heads if (one.layer, one.head) == self.head), None)
+        return next((entry for entry in heads if entry.place == self.head), None)
 
     @property
     def effect(self) -> Effect | None:
@@ -185,9 +181,8 @@ def _parts(card: HeadCard) -> dict[str, Any]:
     ablation, effect, readers = card.ablation, card.effect, card.readers
     loss = None
     if ablation is not None and effect is not None:
-        counts = {"baseline": ablation.baseline, "texts": len(ablation.texts)}
-        ablation = replace(ablation, by_token=False, index_base=0)
-        loss = counts | effect_entry(ablation, effect)
+        loss = {"baseline": ablation.baseline, "texts": len(ablation.texts)}
+        loss |= effect_entry(replace(ablation, by_token=False, index_base=0), effect)
     return {
         "map": {
             **token_facts(record.queries),
@@ -239,17 +234,14 @@ def _one_token(card: HeadCard) -> dict[str, Any] | None:
     """Return the head's effect over texts of one token."""
     if card.writes is None:
         return None
-    found, words = card.writes
+    effect, words = card.writes
     return {
-        **fields_of(found, ("tokens", "copying", "chance")),
+        **fields_of(effect, ("tokens", "copying", "chance")),
         "pairs": [
             {"token": words[read], "raises": words[written], "logits": logits}
-            for read, written, logits in found.strongest
+            for read, written, logits in effect.strongest
         ],
     }
-
-
-# Tokens in words -----------------------------------------------------------------------------
 
 
 def link_words(link: Firing) -> str:
@@ -266,17 +258,16 @@ def link_ends(link: Firing) -> tuple[str, str]:
     return query, key
 
 
-def word_at(tokens: Tokens, place: int) -> str:
-    """Return the word that contains a token. place: the index of the token."""
-    words = (word for word in word_ranges(tokens) if place in word)
-    word = next(words, range(place, place + 1))
+def word_at(tokens: Tokens, token: int) -> str:
+    """Return the word that contains a token. token: its index."""
+    word = next((word for word in word_ranges(tokens) if token in word), range(token, token + 1))
     return cut(word_label(tokens.texts[word.start : word.stop]), _LONGEST)
 
 
 def around(hurt: Hurt, longest: int = 60) -> str:
     """Return a token with its neighbours as a string of at most ``longest`` characters."""
-    tokens, at = hurt.tokens, hurt.place
-    first, last = max(at - _BEFORE, 0), min(at + _AFTER, len(tokens))
+    tokens = hurt.tokens
+    first, last = max(hurt.token - _BEFORE, 0), min(hurt.token + _AFTER, len(tokens))
     near = tokens.taken(range(first, last))
     text = joined(near) if any(" " in text for text in tokens.texts) else " ".join(near.texts)
     return cut(token_label(f"{'…' * (first > 0)}{text}{'…' * (last < len(tokens))}"), longest)

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
 
 from attnviz.draw import document as doc
+from attnviz.draw import provenance
 from attnviz.draw.labels import at_blanks, cut, token_label
 from attnviz.draw.numbers import counted, listed, whole_percent
 from attnviz.draw.page.data import Look, Page
-from attnviz.draw.provenance import (
-    advised,
-    fits_two_lines,
-    known_text,
-    model_words,
-    named,
-    notes_group,
-    probability,
-    share,
-)
+from attnviz.draw.provenance import probability, share
 from attnviz.engine.patching import SITES
 from attnviz.inspect.head.report import (
     HeadCard,
@@ -32,7 +24,7 @@ from attnviz.inspect.head.report import (
 )
 from attnviz.inspect.heads.layout import examples
 from attnviz.inspect.heads.links import head_links, strongest_links
-from attnviz.inspect.heads.look import measures, page_capture, with_effects
+from attnviz.inspect.heads.screen import measures, page_capture, with_effects
 from attnviz.inspect.heads.sentences import quoted_ends
 from attnviz.inspect.interventions.ablate.claims import (
     effect_words,
@@ -42,9 +34,9 @@ from attnviz.inspect.interventions.ablate.claims import (
     without_words,
 )
 from attnviz.inspect.interventions.ablate.screen import ranking_tables, where_it_hurts
-from attnviz.inspect.interventions.means import Mean
 from attnviz.inspect.interventions.path.report import Listener
 from attnviz.inspect.interventions.path.screen import path_table, share_table
+from attnviz.inspect.interventions.study import Mean
 from attnviz.inspect.patterns.report import PatternScores
 from attnviz.inspect.patterns.screen import behind, interval, score_table, short
 from attnviz.inspect.why.written import ranking_table, text_parts
@@ -57,35 +49,21 @@ from attnviz.prompts.naming import logits, next_word, placed, quoted, quoted_wor
 from attnviz.records import SINKS, HeadLabel, HeadsRecord
 
 _LEAD, _GAP = 9, 3
-_FACTS = 40
-"""The least columns of the lines of a first screen next to the map."""
-
-_TABLE = 38
-"""The columns of a small table, such as two next to each other need on 80."""
-
-_TEXTS = doc.Beside(72, _GAP, 2, tight=True)
-"""How the two coloured texts stand next to each other."""
-
+_FACTS = 40  # the least columns of the lines of a first screen next to the map
+_TABLE = 38  # the columns of a small table, such as two next to each other need on 80
+_TEXTS = doc.Beside(72, _GAP, 2, tight=True)  # how the two coloured texts stand next to each other
 _LEAST_ROWS, _TEXT = 2, 7
 """The least rows of a small table, and the lines of a coloured text with its title."""
 
-_EDGES = 3
-"""The lines of the edges of two frames, one above the other, that one frame has not."""
-
-_SMALL_MAP = 61
-"""The columns of a map with a short legend."""
-
-_WIDE = 100
-"""The columns from which the lines may be more than those of the map."""
-
+_EDGES = 3  # the lines of the edges of two frames, one above the other, that one frame has not
+_SMALL_MAP = 61  # the columns of a map with a short legend
+_WIDE = 100  # the columns from which the lines may be more than those of the map
 _IN_TABLES = ("loss up", "fires")
 _IN_FINDING = ("label", "ablated")
 _LEFT_OUT = (_IN_TABLES, (*_IN_TABLES, "label"), (*_IN_TABLES, *_IN_FINDING), _IN_FINDING)
 """The lines that a first screen may leave out, as its tables or its finding say the same."""
 
-_PAGE = 100
-"""The columns of the maps that a page shows."""
-
+_PAGE = 100  # the columns of the maps that a page shows
 _NAMED, _LONGEST = 3, 14
 _LITTLE = 0.1
 """The share of the logit below which what a head writes towards a prediction is not told."""
@@ -96,21 +74,34 @@ _FEW = "too few pairs of prompts fit this model for an interval"
 def document(card: HeadCard) -> doc.Document:
     """Return the document of a head's card, a one-page summary: a brief form, and the whole."""
     shown, sizes = f"{card.name} of {card.model.name}", list[tuple[str, bool]]()
+    measured, hints = ["map and prediction on this text"], ["--save card.svg"]
     if card.ablation is not None:
         sizes.append((card.source or counted(card.ablation.text_count, "text"), False))
         sizes.append((counted(card.ablation.token_count, "token"), False))
+        measured.append(loss_over(card.ablation))
+    if card.scored is not None:
+        measured.append("the label on the probes of attnviz patterns")
+    if card.readers is not None or card.sources:
+        measured.append("reads over the built-in pairs of prompts")
+    if card.source.endswith("built-in texts"):
+        hints.append("--texts FILE: your data")
+    if clear := card.clear_sources:
+        hints.append(f"attnviz head {card.head_name(clear[0].sender)} shows what it reads from")
+    if card.head[0]:
+        hints.append(f"attnviz link --head {card.name} explains why it looks there")
     kind = [] if card.kind == "self" else [(f"{card.kind} attention", False)]
-    facts = doc.Facts([*model_words(card.model.of(card.kind)), *kind, *sizes])
+    facts = doc.Facts([*provenance.model_words(card.model.of(card.kind)), *kind, *sizes])
+    over = f"measured in this run: {', '.join(measured)}; seed {card.seed}."
     return doc.Document(
         name=f"head {shown}",
         title=f"Head {shown}",
         groups=[doc.Group([facts, doc.Quote("text", card.text)]), *card_groups(card)],
-        explain=doc.Explanation("head", _measured(card)),
-        hints=doc.next_steps(_hints(card)),
-        heading=[*named(card.model), (card.name, False), *sizes],
+        explain=doc.Explanation("head", over),
+        hints=doc.next_steps([*hints, "--explain"]),
+        heading=[*provenance.named(card.model), (card.name, False), *sizes],
         quoted=card.text,
         finding=finding(card),
-        first=advised(partial(_first, card), card.map.first.record.keys),
+        first=provenance.advised(partial(_first, card), card.map.first.record.keys),
     )
 
 
@@ -118,39 +109,14 @@ def card_groups(card: HeadCard) -> list[doc.Group]:
     """Return the groups of parts of a head's card, without the finding above them."""
     record = card.map.first.record
     maps = examples(card.map, _PAGE, max(len(record.queries) + 4, 12))
+    facts = doc.Beside(_FACTS, _GAP, 2, tight=True)
     return [
-        notes_group((*card.model.notes, *card.notes), record.keys),
-        doc.Group(
-            [doc.Group(_lines(card)), doc.Group(maps)],
-            beside=doc.Beside(_FACTS, _GAP, 2, tight=True),
-        ),
+        provenance.notes_group((*card.model.notes, *card.notes), record.keys),
+        doc.Group([doc.Group(_lines(card)), doc.Group(maps)], beside=facts),
         doc.Group(_small_tables(card, card.top), beside=doc.Beside(_TABLE, _GAP, tight=True)),
         doc.Group(_texts(card), beside=_TEXTS),
         doc.Group(_full(card), spaced=True, full=True),
     ]
-
-
-def _hints(card: HeadCard) -> list[str]:
-    hints = ["--save card.svg"]
-    if card.source.endswith("built-in texts"):
-        hints.append("--texts FILE: your data")
-    if clear := card.clear_sources:
-        hints.append(f"attnviz head {card.head_name(clear[0].sender)} shows what it reads from")
-    if card.head[0]:
-        hints.append(f"attnviz link --head {card.name} explains why it looks there")
-    return [*hints, "--explain"]
-
-
-def _measured(card: HeadCard) -> str:
-    """Return a sentence on the data that each part of the card was measured on."""
-    parts = ["map and prediction on this text"]
-    if card.ablation is not None:
-        parts.append(loss_over(card.ablation))
-    if card.scored is not None:
-        parts.append("the label on the probes of attnviz patterns")
-    if card.readers is not None or card.sources:
-        parts.append("reads over the built-in pairs of prompts")
-    return f"measured in this run: {', '.join(parts)}; seed {card.seed}."
 
 
 # The finding ---------------------------------------------------------------------------------
@@ -164,21 +130,15 @@ def finding(card: HeadCard) -> str:
     lead = "" if card.complete else "Incomplete. "
     if card.model.weights == "random":
         return f"{lead}Random weights: {card.name} has learnt nothing; its numbers are arbitrary."
-    sentences = "", ""
-    for sentences in _here(card) if card.asked else product(_labelled(card), _lost(card)):
-        if fits_two_lines(f"{lead}{' '.join(sentences)}".strip()):
-            break
-    return f"{lead}{' '.join(sentences)}".strip()
-
-
-def _here(card: HeadCard) -> Iterator[tuple[str, str]]:
-    """Yield pairs of sentences: where the head attends here, and, ever shorter, what it writes."""
-    label = _told_label(card)
-    name = f"{card.name}{f' ({known_text(label)})' if label.is_known else ''}"
-    attends = f"{name} {_attends(card, label)}"
-    for brief in (False, True):
-        yield attends, _towards(card, brief)
-    yield attends, ""
+    if card.asked:
+        label = _told_label(card)
+        known = f" ({provenance.known_text(label)})" if label.is_known else ""
+        attends = f"{card.name}{known} {_attends(card, label)}"
+        pairs = [(attends, end) for end in (_towards(card), _towards(card, brief=True), "")]
+    else:
+        pairs = [*product(_labelled(card), _lost(card))]
+    words = [f"{lead}{' '.join(pair)}".strip() for pair in pairs]
+    return next(filter(provenance.fits_two_lines, words), words[-1])
 
 
 def _told_label(card: HeadCard) -> HeadLabel:
@@ -196,7 +156,7 @@ def _told_label(card: HeadCard) -> HeadLabel:
 def _attends(card: HeadCard, label: HeadLabel) -> str:
     """Return what a head attends to in this text, if possible a link that its label speaks of."""
     shown, measure = card.map.first, label_named(label.name)
-    links = told(shown.record, None, {shown.heads[0].place: label})
+    links = told(shown.record, None, {card.head: label})
     if links and (links[0].why != "asked" or not label.is_known or not measure.target):
         query, key = quoted_ends(shown, links[0].link)
         copy, weight = links[0].copy, share(links[0].weight)
@@ -208,7 +168,7 @@ def _attends(card: HeadCard, label: HeadLabel) -> str:
         given = f"{share(label.on_text)} of its attention here on {measure.target}"
         only = "only " * (label.on_text < LEAST)
         return f"puts {only}{given} (uniform {share(label.base_rate)})."
-    sink = shown.sinks.get(shown.heads[0].place, 0.0)
+    sink = shown.sinks.get(card.head, 0.0)
     rest = f"; {share(sink)} of its attention is on the sink" if sink >= SINK_WEIGHT else ""
     diffuse = f"is diffuse here ({share(label.score)}; 1 = uniform)" * (label.name == "spread")
     for link in strongest_links(shown, 1):
@@ -233,11 +193,8 @@ def _labelled(card: HeadCard) -> list[str]:
         return [f"{card.name} has no label."]
     score = f"{card.name}: {label_named(pattern.label).said} {short(pattern.score)}"
     support = [words for words in _support(pattern, pattern.label) if words]
-    return [
-        f"{score} ({', '.join(support)}).",
-        f"{score} ({support[0]}, {support[-1]}).",
-        f"{score}.",
-    ]
+    few = f"{support[0]}, {support[-1]}"
+    return [f"{score} ({', '.join(support)}).", f"{score} ({few}).", f"{score}."]
 
 
 def _lost(card: HeadCard) -> list[str]:
@@ -264,7 +221,7 @@ def _matters(card: HeadCard) -> bool:
 
 
 def _quoted(hurt: Hurt) -> str:
-    return f"“{word_at(hurt.tokens, hurt.place)}”"
+    return f"“{word_at(hurt.tokens, hurt.token)}”"
 
 
 # The parts, a line each ----------------------------------------------------------------------
@@ -337,30 +294,22 @@ def _hurts(card: HeadCard) -> list[str]:
 
 
 def _writes(card: HeadCard) -> list[str]:
-    words = _written(card)
-    if card.why is None or words is None:
-        return []
-    first = card.why.first
-    source = first.source(card.key)
-    read = "" if source is None else f", from {placed(first.keys(card.key), source.place)}"
-    return [f"{words[0]}, p = {words[1]}){read}{words[2]}"]
-
-
-def _written(card: HeadCard) -> tuple[str, str, str] | None:
-    """Return strings: the head's part of the answer's logit, its probability, the control."""
+    """Return the head's part of the answer's logit, its probability, its source, its control."""
     report, effect = card.why, card.written
     if report is None or effect is None:
-        return None
-    first, logit = report.first, report.logit
+        return []
+    first, logit, source = report.first, report.logit, report.first.source(card.key)
     whole = f"{logit:.1f}" if abs(logit) >= 1 else logits(logit).removeprefix("+")
-    of_answer = first.attribution.span is not None
-    answer = f"the answer's {first.answer}" if of_answer else quoted(first.answer)
-    words = f"{logits(effect.value)} to the logit of {answer} ({whole}"
+    answer = quoted(first.answer)
+    if first.attribution.span is not None:
+        answer = f"the answer's {first.answer}"
+    p = probability(dict(first.attribution.top)[first.attribution.answer])
+    read = "" if source is None else f", from {placed(first.keys(card.key), source.place)}"
     base = "" if effect.base is None else f"; control {logits(effect.base)}"
-    return words, probability(dict(first.attribution.top)[first.attribution.answer]), base
+    return [f"{logits(effect.value)} to the logit of {answer} ({whole}, p = {p}){read}{base}"]
 
 
-def _towards(card: HeadCard, brief: bool) -> str:
+def _towards(card: HeadCard, brief: bool = False) -> str:
     """Return what the head writes towards the prediction as a sentence; empty if not measured."""
     report, effect = card.why, card.written
     if report is None or effect is None:
@@ -381,7 +330,7 @@ def _towards(card: HeadCard, brief: bool) -> str:
 def _copies(card: HeadCard) -> list[str]:
     if card.writes is None:
         return []
-    alone = card.writes.found
+    alone = card.writes.effect
     chance = f"{alone.chance:.1%}" if alone.chance >= 0.001 else "under 0.1%"
     copied = f"{whole_percent(alone.copying)} of {alone.tokens} tokens fed in alone"
     return [copied, f"chance {chance}"]
@@ -402,10 +351,10 @@ def _read_by(card: HeadCard) -> list[str]:
         return []
     readers, every = card.readers, card.readers.listeners
     clear = [later for later in every if later.clear]
-    words = [
-        f"{readers.name(later.place, later.into)}'s {SITES[later.into].words} {_share(later.share)}"
-        for later in clear
-    ]
+    words = []
+    for later in clear:
+        name = readers.name(later.reader, later.into)
+        words.append(f"{name}'s {SITES[later.into].words} {_share(later.share)}")
     others = "no later head in particular"
     return _shares(words, clear, every, others) if every else [_FEW]
 
@@ -413,10 +362,7 @@ def _read_by(card: HeadCard) -> list[str]:
 def _shares(
     words: Sequence[str], clear: Sequence[Listener], every: Sequence[Listener], none: str
 ) -> list[str]:
-    """Return the words of the first clear shares and the base rate, or why there are none.
-
-    words: of each clear share. every: all shares. none: the words if none is clear.
-    """
+    """Return the words of the first clear shares and the base rate, or why there are none."""
     if words:
         base = clear[0].share.base_rate
         return [*words[:_NAMED], "" if base is None else f"others {whole_percent(base)}"]
@@ -460,20 +406,21 @@ def _small_tables(card: HeadCard, rows: int) -> list[doc.Table]:
     if card.hurts:
         table = doc.table(
             card.hurts[:rows],
-            name(lambda hurt: word_at(hurt.tokens, hurt.place)),
+            name(lambda hurt: word_at(hurt.tokens, hurt.token)),
             doc.ColumnOf("", lambda hurt: f"{hurt.change:+.2f}"),
             context(around),
         )
         tables.append(("largest Δ loss", f"nats · {card.predictions:,} tokens", table))
     if card.writes is not None:
-        found, texts = card.writes
+        effect, texts = card.writes
         words = {token: cut(token_label(text), _LONGEST) for token, text in texts.items()}
         table = doc.table(
-            found.strongest[:rows],
+            effect.strongest[:rows],
             name(lambda pair: f"{words[pair[0]]} → {words[pair[1]]}"),
             doc.ColumnOf("", lambda pair: f"{pair[2]:+.2f}"),
         )
-        tables.append(("raises most", f"logits · {found.tokens} tokens fed in alone", table))
+        remark = f"logits · {effect.tokens} tokens fed in alone"
+        tables.append(("raises most", remark, table))
     if card.sources:
         sources = card.sources[:rows]
         names = [f"{card.head_name(sender)} {read.into}" for sender, read in sources]
@@ -588,8 +535,8 @@ def cards_page(cards: Sequence[HeadCard], maps: HeadsRecord) -> Page:
         unit = "%" if ablation.ranked_by.percent else ablation.ranked_by.unit
         capture, measure = with_effects(capture, effects, unit)
         known.append(measure)
-    places = [(head.layer, head.head) for head in capture.heads]
-    first = [places.index(card.head) for card in cards]
+    heads = [(head.layer, head.head) for head in capture.heads]
+    first = [heads.index(card.head) for card in cards]
     order = [*dict.fromkeys([*first, *capture.order])]
     capture = replace(capture, order=order, fine=max(capture.fine, len(cards)), head=first[0])
     look = [

@@ -21,7 +21,6 @@ from attnviz.draw.report import Report
 from attnviz.engine.observer import to_numpy
 from attnviz.errors import UsageError
 from attnviz.inspect.heads.heads import heads_report
-from attnviz.inspect.heads.look import heads_page
 from attnviz.inspect.heads.report import (
     HeadChoice,
     HeadsReport,
@@ -32,13 +31,13 @@ from attnviz.inspect.heads.report import (
     only,
     plot_head,
 )
+from attnviz.inspect.heads.screen import heads_page
 from attnviz.models.pieces import looks_special, undone
 from attnviz.options import keywords_checked
 from attnviz.records import (
     AttentionRecord,
     HeadScores,
     HeadsRecord,
-    Kind,
     LayerWeights,
     ModelInfo,
     Tokens,
@@ -279,11 +278,11 @@ def weight_matrices(array: ArrayLike) -> NDArray[np.floating]:
     if 0 in weights.shape:
         raise UsageError(f"expected at least one head, query and key, got the shape {shape}")
     weights = weights[None] if weights.ndim == 2 else weights
-    wrong = ~(np.isfinite(weights) & (weights >= 0))
-    if wrong.any():
-        place = tuple(np.argwhere(wrong)[0].tolist())
-        value = float(weights[place])
-        where = ", ".join(map(str, place[3 - min(len(shape), 3) :]))
+    wrong = np.argwhere(~(np.isfinite(weights) & (weights >= 0)))
+    if len(wrong):
+        cell = tuple(wrong[0].tolist())
+        value = float(weights[cell])
+        where = ", ".join(map(str, cell[3 - min(len(shape), 3) :]))
         raise UsageError(
             f"expected finite weights of 0 or more, got {value:.4g} at [{where}]"
             + ("" if np.isnan(value) else ": are these scores? their softmax is the attention")
@@ -295,48 +294,48 @@ def weight_matrices(array: ArrayLike) -> NDArray[np.floating]:
 
 
 def layers_of(
-    weights: Any, *, cross: bool, text: int | None = None, one: bool = False
+    weights: Any, *, cross: bool, text: int | None = None, labelled: bool = False
 ) -> tuple[dict[int, NDArray[np.floating]], Literal["layers", "stack", "heads", "steps"]]:
     """Return the weights (head, query, key) of each layer, and what their first axis was.
 
     weights: one layer as ``weight_matrices`` takes it, which is layer 0; several, of one text, in a
         list; or the steps of ``generate``. A layer that is None does not attend, and is left out.
     cross: whether the keys are of another text. text: the one to take of a first axis of texts.
-    one: whether the first of four axes is that of the layers, since one text has its tokens given.
+    labelled: whether the tokens of one text are given, so that the first of four axes is that of
+        the layers.
     Raises UsageError for anything else, and for layers of unequal sizes.
     """
     weights = getattr(weights, "attentions", weights)  # of a whole output
-
-    def is_layer(array: Any) -> bool:
-        return len(getattr(array, "shape", ())) > 2
-
     held = weights if isinstance(weights, list | tuple) else () if weights is None else None
-    known = [each for each in held or () if each is not None]
+    known = [array for array in held or () if array is not None]
     if held is not None and not known:
         raise UsageError(
             "expected attention weights, got none: transformers returns them with "
             'output_attentions=True from a model with attn_implementation="eager"'
         )
+
+    def is_layer(array: Any) -> bool:
+        return len(getattr(array, "shape", ())) > 2
+
     axis: Literal["layers", "stack", "heads", "steps"] = "layers"
     if known and isinstance(known[0], list | tuple) and any(map(is_layer, known[0])):
         axis = "steps"
         by_layer = enumerate(zip(*known, strict=True))
         several = {at: _of_steps(some, cross) for at, some in by_layer if some[0] is not None}
     elif held and all(map(is_layer, known)):
-        several = {at: each for at, each in enumerate(held) if each is not None}
+        several = {at: array for at, array in enumerate(held) if array is not None}
     else:
         array = as_numpy(weights)
         while array.ndim > 3 + (text is not None) and len(array) == 1:
             array = array[0]
-        if array.ndim == 4 and text is None and not one:
+        if array.ndim == 4 and text is None and not labelled:
             raise UsageError(
                 f"is the first axis of {array.shape} texts or layers? batch=0 shows the first "
                 "text; a tuple, such as tuple(weights), has a layer in each entry"
             )
-        layered = array.ndim > 3 + (text is not None)
         if text is None and len(array) > 1 and array.ndim in (3, 4):
             axis = "heads" if array.ndim == 3 else "stack"
-        several = dict(enumerate(array if layered else array[None]))
+        several = dict(enumerate(array if array.ndim > 3 + (text is not None) else array[None]))
     if text is not None:
         several = {at: _of_text(array, text) for at, array in several.items()}
     layers = {at: weight_matrices(array) for at, array in several.items()}
@@ -363,26 +362,23 @@ def _of_steps(given: Sequence[ArrayLike], cross: bool) -> NDArray[np.floating]:
     A cache may hold the last keys only, or room for keys to come; without one, each step reads all
     tokens again. cross: as in ``layers_of``; else keys beyond the first step's own tokens tell it.
     """
-    steps = [weight_matrices(each) for each in given]
+    steps = [weight_matrices(array) for array in given]
     heads, rows, width = steps[0].shape
     if len(steps) > 1 and steps[-1].shape[1] == rows + len(steps) - 1:
         return steps[-1]
     cross = cross or bool(steps[0][..., rows:].any())
-    read = sum(each.shape[1] for each in steps)
+    read = sum(step.shape[1] for step in steps)
     joined, end = np.zeros((heads, read, width if cross else read), steps[0].dtype), 0
-    for each in steps:
-        begin, end = end, end + each.shape[1]
-        each = each if cross or each[..., end:].any() else each[..., :end]
-        first = 0 if cross else end - each.shape[-1]
-        if first < 0 or (cross and each.shape[-1] != width):
-            raise UsageError(
-                f"a step has {each.shape[-1]} keys after {end} tokens: is it one text?"
-            )
-        joined[:, begin:end, first : first + each.shape[-1]] = each
+    for step in steps:
+        begin, end = end, end + step.shape[1]
+        kept = step if cross or step[..., end:].any() else step[..., :end]
+        keys = kept.shape[-1]
+        first = 0 if cross else end - keys
+        if first < 0 or (cross and keys != width):
+            raise UsageError(f"a step has {keys} keys after {end} tokens: is it one text?")
+        joined[:, begin:end, first : first + keys] = kept
     return joined
 
-
-# Labels --------------------------------------------------------------------------------------
 
 TokenLabels = str | Iterable[str]
 """A list of tokens, or a text that is split into tokens at white space."""
@@ -413,10 +409,10 @@ def _texts(labels: TokenLabels, name: str) -> tuple[str, ...]:
     if isinstance(labels, str):
         return tuple(labels.split())
     texts = tuple(labels)
-    for place, text in enumerate(texts):
+    for at, text in enumerate(texts):
         if not isinstance(text, str):
             raise UsageError(
-                f"expected {name} as texts, got {text!r} at [{place}]: token ids are turned into "
+                f"expected {name} as texts, got {text!r} at [{at}]: token ids are turned into "
                 "texts by their tokenizer's convert_ids_to_tokens"
             )
     return tuple(map(str, texts))
@@ -424,9 +420,7 @@ def _texts(labels: TokenLabels, name: str) -> tuple[str, ...]:
 
 # Maps ----------------------------------------------------------------------------------------
 
-_ROUNDING = 0.02
-"""How far the sum of a row of 16-bit weights may be from one by rounding alone."""
-
+_ROUNDING = 0.02  # how far the sum of a row of 16-bit weights may be from one by rounding alone
 FEW_HEADS = 8
 """Up to this many heads are all drawn in full."""
 
@@ -465,8 +459,8 @@ def heatmap(
 
     Raises UsageError (also a ValueError) if the arguments do not fit together.
     """
-    cross, one = key_tokens is not None, tokens is not None
-    layers, axis = layers_of(weights, cross=cross, text=batch, one=one)
+    cross, labelled = key_tokens is not None, tokens is not None
+    layers, axis = layers_of(weights, cross=cross, text=batch, labelled=labelled)
     matrices = [*layers.values()]
     count, rows, columns = matrices[0].shape
     if rows != columns and tokens is not None and key_tokens is None:
@@ -474,12 +468,8 @@ def heatmap(
             f"the weights have {rows} queries and {columns} keys: give key_tokens as well"
         )
     unread: tuple[str, ...] = ()
-    if (
-        axis == "steps"
-        and tokens is not None
-        and len(texts := _texts(tokens, "tokens")) == rows + 1
-    ):
-        tokens, unread = texts[:-1], ("the last token was written, not read: it has no row",)
+    if axis == "steps" and tokens is not None and len(read := _texts(tokens, "tokens")) == rows + 1:
+        tokens, unread = read[:-1], ("the last token was written, not read: it has no row",)
     queries = axis_tokens(tokens, "tokens", "query", rows)
     alike = key_tokens is None and rows == columns
     keys = queries if alike else axis_tokens(key_tokens, "key_tokens", "key", columns)
@@ -505,20 +495,24 @@ def heatmap(
         weights="given",
         notes=(*notes, *unread),
     )
-    kind: Kind = "self" if alike else "cross"
-    heads = tuple(range(count))
-    given = tuple(LayerWeights(at, heads, each) for at, each in layers.items())
-    record = AttentionRecord(info, kind, hides if causal is None else causal, queries, keys, given)
+    given, shares = list[LayerWeights](), list[LayerWeights]()
+    for at, layer in layers.items():
+        given.append(LayerWeights(at, tuple(range(count)), layer))
+        sums, zeros = layer.sum(-1, keepdims=True), np.zeros_like(layer)
+        even = np.divide(layer, sums, zeros, where=sums > 0)  # rows of zeros stay as they are
+        shares.append(replace(given[-1], weights=even))
+    record = AttentionRecord(
+        info,
+        "self" if alike else "cross",
+        hides if causal is None else causal,
+        queries,
+        keys,
+        tuple(given),
+    )
     text = ""
     if alike and tokens is not None:
-        texts = queries.spaced
-        spaced = any(each[:1].isspace() for each in texts)
-        text = ("" if spaced else " ").join(texts).strip()
-    shares = []
-    for layer in given:  # of rows that sum to one; rows of zeros stay as they are
-        sums, zeros = layer.weights.sum(-1, keepdims=True), np.zeros_like(layer.weights)
-        weights = np.divide(layer.weights, sums, zeros, where=sums > 0)
-        shares.append(replace(layer, weights=weights))
+        spaced = any(token[:1].isspace() for token in queries.spaced)
+        text = ("" if spaced else " ").join(queries.spaced).strip()
     few = len(layers) * count <= FEW_HEADS
     report = heads_report(replace(record, layers=tuple(shares)), selected=few, text=text)
     return HeadMaps(replace(report, record=record), limit=limit)
@@ -530,15 +524,14 @@ def _scaled(
     """Return the weight that has the last colour, and notes on the rows for the reader."""
     if scale is not None and not (scale > 0 and math.isfinite(scale)):
         raise UsageError(f"expected a scale above 0, got {scale}")
-    sums = np.stack([layer.sum(-1) for layer in layers])
+    sums, notes = np.stack([layer.sum(-1) for layer in layers]), []
     seen = sums[sums > 0]
-    notes = []
     if seen.size < sums.size:
         notes.append(f"{sums.size - seen.size} of {sums.size} rows are nothing but zeros")
-    one = bool((np.abs(seen - 1) <= _ROUNDING).all())
+    shares = bool((np.abs(seen - 1) <= _ROUNDING).all())
     largest = max(float(layer.max()) for layer in layers)
-    limit = scale if scale is not None else 1.0 if one else largest
-    if not one:
+    limit = scale if scale is not None else 1.0 if shares else largest
+    if not shares:
         least, most = (f"{end:.3g}" for end in (seen.min(), seen.max()))
         notes.append(
             f"rows sum to {least if least == most else f'{least} to {most}'}, not to one: labels "

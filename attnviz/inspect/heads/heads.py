@@ -41,7 +41,6 @@ from attnviz.inspect.heads.report import (
     compare_heads,
 )
 from attnviz.inspect.heads.request import HeadsRequest
-from attnviz.interrupts import between_steps
 from attnviz.measures.labels import KnownLabels
 from attnviz.measures.one_text import head_scores, notable_heads
 from attnviz.measures.reduced import EvenRows, ReducedLayer, summed_parts
@@ -61,7 +60,7 @@ from attnviz.models.memory import require_room
 from attnviz.models.model import Model
 from attnviz.models.own import PADDING, OwnAttention
 from attnviz.models.work import ON_TORCH, Work, about_tokens
-from attnviz.progress import UNWATCHED, Advance, share_read
+from attnviz.progress import UNWATCHED, Advance, between_steps, share_read
 from attnviz.records import (
     AttentionRecord,
     Floats,
@@ -117,10 +116,10 @@ def heads(
         return _padded(model, str(given), request, vectors=vectors)
 
     def in_whole_maps() -> HeadsReport | LongHeads:
-        def reopened(changed: dict[str, Any]) -> Model:
+        def opened(changed: dict[str, Any]) -> Model:
             return model if changed == changes else opening(changed)
 
-        return whole_maps(reopened, given, request, vectors=vectors, advance=advance)
+        return whole_maps(opened, given, request, vectors=vectors, advance=advance)
 
     needs_whole, asked_for = request.needs_whole, request.asks_sums
     if isinstance(given, Texts):
@@ -173,7 +172,7 @@ def whole_maps(
             except UsageError as error:
                 if isinstance(given, str):
                     raise
-                raise UsageError(f"{given.place(index)}: {error}") from error
+                raise UsageError(f"{given.name(index)}: {error}") from error
     if isinstance(given, Texts):
         first = runs[0].maps
         info = replace(first.record.model, notes=first.record.model.notes + given.notes)
@@ -186,7 +185,6 @@ def whole_maps(
 
 
 def _side_by_side(runs: list[_Run], request: HeadsRequest) -> HeadsReport:
-    """Return the report of some runs. request: what of them is shown."""
     words = [run.word for run in runs if run.word is not None]
     pairs = [run.pair for run in runs if run.pair is not None]
     view = HeadsView(request.values, request.top, words, pairs, bool(request.sink))
@@ -209,10 +207,8 @@ def _padded(model: Model, given: str, request: HeadsRequest, *, vectors: bool) -
         raise UsageError("--and: both texts have as many words, so that none is padded")
     short, missing = min(by_length), max(by_length) - min(by_length)
     text = " ".join([by_length[short], *[PADDING] * missing])
-    runs = [
-        _read(each, text, choice, asked, vectors, UNWATCHED)
-        for each in (model, model.hiding(missing))
-    ]
+    masks = model, model.hiding(missing)
+    runs = [_read(masked, text, choice, asked, vectors, UNWATCHED) for masked in masks]
     return _side_by_side(runs, request)
 
 
@@ -297,7 +293,6 @@ def requested_runs(request: HeadsRequest, of_texts: bool = False) -> tuple[Reque
         request.layer,
         request.head,
         request.index_base,
-        target=request.target,
         truncate=request.truncate,
         no_known_labels=request.no_known_labels,
     )
@@ -305,7 +300,7 @@ def requested_runs(request: HeadsRequest, of_texts: bool = False) -> tuple[Reque
     masks = (False, True) if request.compare_mask else (None,)
     for kind, score, causal in product(kinds or (None,), scores or (None,), masks):
         changes = {"score": score, "causal": False if several and kind == "cross" else causal}
-        target = None if several and kind not in ("decoder", "cross") else choice.target
+        target = None if several and kind not in ("decoder", "cross") else request.target
         given = {name: value for name, value in changes.items() if value is not None}
         runs.append((given, replace(choice, kind=kind, target=target)))
     if of_texts and len(runs) > 1:
@@ -316,13 +311,13 @@ def requested_runs(request: HeadsRequest, of_texts: bool = False) -> tuple[Reque
 def _chosen(option: str, typed: str | None, known: tuple[_Name, ...]) -> tuple[_Name, ...]:
     """Return the names between the commas of an option's value."""
     names = [] if typed is None else [name.strip() for name in typed.split(",")]
-    for place, name in enumerate(names):
+    for at, name in enumerate(names):
         if name not in known:
             expected = ", ".join(map(repr, known))
             raise UsageError(f"{option}: {name!r} is not one of {expected}")
-        if name in names[:place]:
+        if name in names[:at]:
             raise UsageError(f"{option} {name} is given twice: there is one run of each")
-    return tuple(one for name in names for one in known if one == name)
+    return tuple(known[known.index(name)] for name in names)
 
 
 # Scores --------------------------------------------------------------------------------------
@@ -356,13 +351,10 @@ def heads_report(
     """
     scores, regions = head_scores(record, known), region_shares(record)
     queries, keys = sink_of(record)
-    sinks = {
-        (layer.layer, head): weight
-        for layer in (record.layers if keys.any() and not queries.all() else ())
-        for head, weight in zip(
-            layer.heads, sink_weights(layer.weights, queries, keys).tolist(), strict=True
-        )
-    }
+    sinks = dict[tuple[int, int], float]()
+    for layer in record.layers if keys.any() and not queries.all() else ():
+        weights = sink_weights(layer.weights, queries, keys).tolist()
+        sinks |= {(layer.layer, head): own for head, own in zip(layer.heads, weights, strict=True)}
     if sort is not None:
         measured = [entry for entry in scores if entry.scores[sort] is not None]
         if not measured:
@@ -375,20 +367,19 @@ def heads_report(
     leading = tuple(entry.place for entry in scores[:NOTABLE])
     if target is None and text and record.kind in ("decoder", "cross"):
         target = joined(record.queries)
-    layers = record.layers
-    if norms is not None:
-        layers = tuple(
-            replace(each, weights=norm_weighted(each.weights, norms[each.layer][list(each.heads)]))
-            for each in layers
+    if not sink and not keys.any():
+        raise UsageError(
+            "--no-sink: there is no attention sink here, neither a special token nor a first "
+            "one of causal attention"
         )
-    if not sink:
-        if not keys.any():
-            raise UsageError(
-                "--no-sink: there is no attention sink here, neither a special token nor a first "
-                "one of causal attention"
-            )
-        layers = tuple(replace(each, weights=without_sink(each.weights, keys)) for each in layers)
-    record = replace(record, layers=layers)
+    layers = []
+    for layer in record.layers:
+        kept = layer.weights
+        if norms is not None:
+            kept = norm_weighted(kept, norms[layer.layer][list(layer.heads)])
+        kept = kept if sink else without_sink(kept, keys)
+        layers.append(replace(layer, weights=kept))
+    record = replace(record, layers=tuple(layers))
     return HeadsRecord(
         record=record,
         heads=scores,
@@ -412,12 +403,8 @@ def heads_report(
 
 
 _BUCKETS = 64
-_CELLS = 2**24
-"""The most weights that are in memory at once while a part is read."""
-
-_SHOWN = 3
-"""The most heads of which rows and parts are kept if nobody chose heads."""
-
+_CELLS = 2**24  # the most weights that are in memory at once while a part is read
+_SHOWN = 3  # the most heads of which rows and parts are kept if nobody chose heads
 Chosen = Mapping[int, Any]
 """The heads that are read, by layer."""
 
@@ -459,20 +446,19 @@ def long_heads(
                 raise KeyboardInterrupt
 
         reading = _Reading(tokens, kind, request, after, chosen=chosen, word=word, part=part)
-        complete = True
         try:
             with reading_segments(model, tokens):
                 backend_of(model).read_sums(reading, [Input(tokens)])
         except KeyboardInterrupt:
             if not reading.heads:
                 raise
-            complete = False
-    layers = len({head.layer for head in reading.heads})
-    early = () if complete else (f"interrupted after {layers} of {len(wanted)} layers",)
+            layers = len({head.layer for head in reading.heads})
+            early: tuple[str, ...] = (f"interrupted after {layers} of {len(wanted)} layers",)
+        else:
+            early = ()
     order = sorted(reading.heads, key=lambda head: head[:2])
-    if request.sort is not None:
-        sort, sign = request.sort, 1 if request.reverse else -1
-        order.sort(key=lambda head: sign * (head.scores[sort] or 0.0))
+    if (sort := request.sort) is not None:
+        order.sort(key=lambda head: head.scores[sort] or 0.0, reverse=not request.reverse)
     return LongHeads(
         model=replace(info, notes=info.notes + model.notes_for(tokens) + notes_of_runs()),
         kind=kind,
@@ -486,7 +472,7 @@ def long_heads(
         sorted_by=request.sort,
         text=text,
         notes=notes + early,
-        complete=complete,
+        complete=not early,
         index_base=request.index_base,
         seconds=time.monotonic() - began,
     )
@@ -495,15 +481,11 @@ def long_heads(
 def _part_of(sums: ReducedLayer, queries: range, keys: range) -> Floats:
     """Return the weights (head, query, key) of some queries and keys; NaN for a hidden key."""
     rows = max(1, _CELLS // (sums.heads * len(sums.first)))
-    weights = np.concatenate(
-        [
-            sums.rows(start, min(start + rows, queries.stop))[..., keys.start : keys.stop]
-            for start in range(queries.start, queries.stop, rows)
-        ],
-        axis=1,
-    )
-    places, of_rows = np.asarray(keys), (slice(queries.start, queries.stop), None)
-    seen = (places >= sums.first[of_rows]) & (places < sums.past[of_rows])
+    starts = range(queries.start, queries.stop, rows)
+    blocks = (sums.rows(start, min(start + rows, queries.stop)) for start in starts)
+    weights = np.concatenate([block[..., keys.start : keys.stop] for block in blocks], axis=1)
+    columns, of_rows = np.asarray(keys), (slice(queries.start, queries.stop), None)
+    seen = (columns >= sums.first[of_rows]) & (columns < sums.past[of_rows])
     return np.where(seen, weights, np.float32(np.nan))
 
 
@@ -571,32 +553,32 @@ class _Reading:
         facts = TextFacts(self.tokens, self.tokens, Conditions(self.kind, self.causal))
         sink, even = sink_keys(self.tokens, self.causal), self._even(facts, sums)
         queries = np.bincount(np.arange(len(self.tokens)) // self.bucket)
-        span = None if self.word is None else self.word.span
         hidden, top = sink & (self.request.sink is not True), self.request.top
-        for places, some, rows in summed_parts(facts, sums, even, kept, self.bucket):
-            scores, pooled = scores_of(rows, OF_ONE_TEXT), rows.found.pooled
+        for heads, some, rows in summed_parts(facts, sums, even, kept, self.bucket):
+            scores, pooled = scores_of(rows, OF_ONE_TEXT), rows.sums.pooled
             assert pooled is not None
             if self.tokens.regions:
                 between = RegionSums(self.tokens, self.tokens, sink)
                 between.add_sums(rows, even)
-                self.regions[layer, tuple(places.values())] = between.sums()
+                self.regions[layer, tuple(heads.values())] = between.sums()
             pairs = None if top is None else some.strongest(top, hidden)
             part = None if self.part is None else _part_of(some, *self.part)
-            row = None if span is None else np.asarray(some.rows(span.start, span.stop).mean(1))
-            for number, (at, head) in enumerate(places.items()):
+            row = None
+            if self.word is not None:
+                row = np.asarray(some.rows(self.word.span.start, self.word.span.stop).mean(1))
+            for number, (at, head) in enumerate(heads.items()):
                 values = {name: float(by_head[number]) for name, by_head in scores.items()}
-                self.heads.append(
-                    LongHead(
-                        layer,
-                        head,
-                        {name: None if np.isnan(one) else one for name, one in values.items()},
-                        pooled[number] / queries[:, None],
-                        float(even.far().mean()),
-                        pairs=() if pairs is None else pairs[at],
-                        part=None if part is None else part[at],
-                        row=None if row is None else row[at],
-                    )
+                kept_head = LongHead(
+                    layer,
+                    head,
+                    {name: None if np.isnan(value) else value for name, value in values.items()},
+                    pooled[number] / queries[:, None],
+                    float(even.far().mean()),
+                    pairs=() if pairs is None else pairs[at],
+                    part=None if part is None else part[at],
+                    row=None if row is None else row[at],
                 )
+                self.heads.append(kept_head)
             if self.chosen is None:
                 self._keep_few(sink)
         self.after(layer)
@@ -618,10 +600,10 @@ class _Reading:
         for name, keys in (("part", self.part[1] if self.part else ()), ("row", None)):
             outside = ~(sink if keys is None else sink[list(keys)])
             weights = {
-                place: float(np.nansum(values[..., outside]))
-                for place, head in enumerate(self.heads)
+                at: float(np.nansum(values[..., outside]))
+                for at, head in enumerate(self.heads)
                 if (values := getattr(head, name)) is not None
             }
-            for place in sorted(weights, key=lambda head: -weights[head])[_SHOWN:]:
+            for at in sorted(weights, key=lambda head: -weights[head])[_SHOWN:]:
                 dropped: dict[str, Any] = {name: None}
-                self.heads[place] = self.heads[place]._replace(**dropped)
+                self.heads[at] = self.heads[at]._replace(**dropped)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 
@@ -17,18 +18,38 @@ from attnviz.draw.arcs import arcs_lines, text_columns
 from attnviz.draw.labels import token_labels, visible, width
 from attnviz.draw.maps import thumbnails_fit
 from attnviz.draw.palette import STEPS, Tint, shades
-from attnviz.draw.provenance import label_source, share
+from attnviz.draw.provenance import label_source, probability, share
 from attnviz.draw.regions import clearest, region_group
-from attnviz.inspect.heads import listed
-from attnviz.inspect.heads.links import attention_from
+from attnviz.inspect.heads.links import (
+    A_HEAD,
+    LONGEST,
+    attention_from,
+    head_arcs,
+    link_names,
+    links_table,
+    named_word,
+    pair_table,
+    pairs_table,
+    strongest_links,
+    titled,
+    word_tables,
+)
 from attnviz.inspect.heads.report import HeadsReport
-from attnviz.inspect.heads.sentences import counts, overview_words, run_names, score_words, scored
+from attnviz.inspect.heads.sentences import (
+    LabelCount,
+    counts,
+    overview_words,
+    run_names,
+    score_words,
+    scored,
+)
 from attnviz.measures.registry import label_named, said_name
 from attnviz.measures.rows import is_punctuation
 from attnviz.measures.sinks import sink_of
 from attnviz.measures.telling import told
+from attnviz.measures.word_links import FEWEST_HEADS, NO_MORE, WordLink, WordLinks
 from attnviz.measures.words import Word, word_ranges, word_text
-from attnviz.records import HeadLabel, HeadScores, HeadsRecord, Tokens
+from attnviz.records import HeadScores, HeadsRecord, Tokens
 
 _GAP = 2
 _LEAST_BESIDE, _WIDE = 72, 160
@@ -36,9 +57,7 @@ _LEAST_BESIDE, _WIDE = 72, 160
 
 _INDENT, _CELL, _FULL_CELL = 3, 5, 10
 _LEAST_LINKS, _MOST_LINKS = 5, 30
-_LISTED, _LEAST_TEXT = 10, 4
-"""The most links of a word, and the least lines of a text in colour."""
-
+_LISTED, _LEAST_TEXT = 10, 4  # the most links of a word, and the least lines of a text in colour
 _LABEL, _LISTING = 8, 5
 """The columns by which lines of a text are shorter, and the lines of its largest weights."""
 
@@ -46,9 +65,7 @@ _SHORT_TEXT = 40
 """The longest text, in tokens, that is shown as maps; a longer one is shown as coloured text."""
 
 _MOST_MAPS, _LEGEND = 6, 2
-_WIDE_TITLE = 28
-"""The columns of the title of a map, ``L0H0 · previous token .85`` and a gap."""
-
+_WIDE_TITLE = 28  # the columns of the title of a map, ``L0H0 · previous token .85`` and a gap
 _FRAMED, _STRIP, _NARROW_STRIP, _IN_FULL = 108, 32, 13, 2
 """The columns from which on small maps stand beside large ones, of them and of each of them.
 
@@ -59,15 +76,9 @@ _WIDE_SCALE = 62
 _SCALE = doc.WEIGHTS._replace(after="colour: √weight")
 _SHORT_SCALE = doc.Scale([(0.0, "0"), (0.5, ".25"), (1.0, "1")], after="√weight")
 _LONGEST_LABEL, _BETWEEN = 12, 3
-_ARCS_ROOM = 200
-"""The longest text, in columns, over which a page draws arcs."""
-
-_HEADED = 6
-"""The columns of a cell below its token, where tokens do not stand on the diagonal."""
-
-_NARROW_SCALE = 28
-"""The columns of the legend of a narrow map."""
-
+_ARCS_ROOM = 200  # the longest text, in columns, over which a page draws arcs
+_HEADED = 6  # the columns of a cell below its token, where tokens do not stand on the diagonal
+_NARROW_SCALE = 28  # the columns of the legend of a narrow map
 _MEANINGS = {"peak": "peaked (few tokens)", "diff": "diffuse (many tokens)"}
 """What a head without label attends to, by the short word in its cell."""
 
@@ -78,13 +89,12 @@ def first_groups(report: HeadsReport, columns: int, lines: int) -> Groups:
     """Return the parts that a terminal shows below the finding, fitted to its size."""
     run, view = report.first, report.view
     if view.pairs:
-        table = listed.pair_table(run, view.pairs[0], least=3)
-        most = min(_LISTED, lines - 5)
+        table, most = pair_table(run, view.pairs[0], least=3), min(_LISTED, lines - 5)
         hidden = max(len(table.rows) - most, 0)
         return [doc.Group([table._replace(rows=table.rows[:most], hidden=hidden)])]
     if view.words:
         word = view.words[0]
-        tables = listed.word_tables(run, word, view.sink, "attention {}", _LISTED)
+        tables = word_tables(run, word, view.sink, "attention {}", _LISTED)
         groups = [_columns(columns, tables[:1], tables[1:])]
         rest = lines - max((len(table.rows) for table in tables), default=0) - 2
         if word[0] is not None:
@@ -92,16 +102,14 @@ def first_groups(report: HeadsReport, columns: int, lines: int) -> Groups:
             groups.append(doc.Group(texts, yields=1))
         return groups
     if view.top is not None:
-        tables = [listed.pairs_table(each, view.top, view.sink) for each in report.reports]
-        return [doc.Group([table]) for table in tables]
+        return [doc.Group([pairs_table(run, view.top, view.sink)]) for run in report.reports]
     if len(report.reports) > 1:
         return _runs(report, lines)
     if run.regions is not None:
         shares = region_group(run.regions, lambda head: run.name(*head), columns, lines // 3)
         notes = [doc.Note(note) for note in run.record.model.notes]  # how two texts were joined
         above = [doc.Group(notes), shares] if notes else [shares]
-        tables = [part for part in shares.parts if isinstance(part, doc.Table)]
-        tall = max(len(table.rows) for table in tables) + 3
+        tall = 3 + max(len(part.rows) for part in shares.parts if isinstance(part, doc.Table))
         tall += sum(1 + _lines([(note.text, False)], columns) for note in notes)
         return [*above, *_overview(report, columns, lines - tall)]
     return _overview(report, columns, lines)
@@ -111,7 +119,7 @@ def _columns(columns: int, *parts: Sequence[doc.Part], wanted: int = 0) -> doc.G
     """Return the parts in columns of one width, or below each other if that is too narrow.
 
     wanted: the width of the first of two, which may exceed half if a causal map beside it needs
-    less.
+        less.
     """
     if columns < _LEAST_BESIDE:
         return doc.Group([part for column in parts for part in column], spaced=True)
@@ -119,9 +127,8 @@ def _columns(columns: int, *parts: Sequence[doc.Part], wanted: int = 0) -> doc.G
     room, second = _room(columns, len(parts)), parts[-1]
     if wanted > room and len(second) == 1 and isinstance(second[0], doc.Maps):
         first, *more = second[0].maps
-        labels = enumerate(token_labels(first.keys))
-        narrow = max(_NARROW_SCALE, *(2 * place + width(label) + 3 for place, label in labels))
-        if first.causal and not more and wanted <= columns - _GAP - narrow:
+        ends = (2 * at + width(label) + 3 for at, label in enumerate(token_labels(first.keys)))
+        if first.causal and not more and wanted <= columns - _GAP - max(_NARROW_SCALE, *ends):
             return doc.Group(members, beside=doc.Beside(wanted, _GAP, yields=True))
     return doc.Group(members, beside=doc.Beside(room, _GAP, len(parts)))
 
@@ -130,31 +137,25 @@ def _room(columns: int, count: int) -> int:
     return (columns - _GAP * (count - 1)) // count if columns >= _LEAST_BESIDE else columns
 
 
-# The most distinctive heads -----------------------------------------------------------------
-
-
 def examples(report: HeadsReport, room: int, lines: int, *, values: bool = False) -> list[doc.Part]:
     """Return maps of the most distinctive heads that fit; for a long text the coloured text."""
     values |= report.view.values
-    run, record = report.first, report.first.record
-    queries, keys = len(record.queries), len(record.keys)
-    places = distinctive(report)
-    if max(queries, keys) <= _SHORT_TEXT and places:
-        labels = min(max(map(width, token_labels(record.keys))), _LONGEST_LABEL) + 1
-        labels += 2 * bool(record.keys.regions)  # their bands
+    run, record, heads = report.first, report.first.record, distinctive(report)
+    queries, keys, banded = len(record.queries), len(record.keys), bool(record.keys.regions)
+    if max(queries, keys) <= _SHORT_TEXT and heads:
+        widths = [*map(width, token_labels(record.keys))]
+        labels = min(max(widths), _LONGEST_LABEL) + 1 + 2 * banded
         cell = 4 if values and 4 * keys + labels <= room else 2
-        least = cell * keys + labels
         wide = labels + keys * min(labels, _HEADED)
         if record.causal:  # each label stands at the end of its row
-            ends = enumerate(token_labels(record.keys), start=1)
-            wide = max(cell * at + 1 + min(width(label), _LONGEST_LABEL) for at, label in ends)
-            wide += 2 * bool(record.keys.regions)
-        tall = queries + (1 if record.causal else 2) + bool(record.keys.regions)
+            ends = enumerate((min(label, _LONGEST_LABEL) for label in widths), start=1)
+            wide = max(cell * at + 1 + label for at, label in ends) + 2 * banded
+        tall = queries + (1 if record.causal else 2) + banded
         beside = max((room + _BETWEEN) // (wide + _BETWEEN), 1)
         tall += room // beside < _WIDE_TITLE  # the title takes two lines
         down = min((lines + 1) // (tall + 1), max(_MOST_MAPS // beside, 1))
-        if down and least <= room:
-            maps = [head_map(run, place) for place in places[: beside * down]]
+        if down and cell * keys + labels <= room:
+            maps = [head_map(run, head) for head in heads[: beside * down]]
             spare = lines - -(-len(maps) // beside) * (tall + 1) >= _LEGEND
             scale = _SCALE if room >= _WIDE_SCALE else _SHORT_SCALE
             return [doc.Maps(maps, values=values, lines=lines, scale=scale if spare else None)]
@@ -174,19 +175,16 @@ def _maps_and_text(report: HeadsReport, room: int, lines: int) -> list[doc.Part]
 
 def _told_text(report: HeadsReport, room: int, lines: int) -> list[doc.Part]:
     """Return ``text_maps`` of the word and the head that the finding names, if there are any."""
-    run, sink = report.first, report.view.sink
-    tellings = report.told
+    run, sink, tellings = report.first, report.view.sink, report.told
     if len(run.heads) == 1 and len(report.reports) == 1:  # a chosen head, as its card tells of it
         tellings = told(run.record, None, {run.heads[0].place: run.heads[0].label})
     if not tellings or run.regions is not None:
         return text_maps(run, sink, room, lines)
-    telling = tellings[0]
-    link, query = telling.link, telling.link.query
-    if telling.why in ("induction", "label", "asked"):
+    link, query = tellings[0].link, tellings[0].link.query
+    if tellings[0].why in ("induction", "label", "asked"):
         weights = run.weights(link.layer, link.head)[np.ix_(query, link.key)]
         query = query[int(weights.max(1).argmax()) :][:1]
-    head = run.places.index((link.layer, link.head))
-    return text_maps(run, sink, room, lines, Word(query), head)
+    return text_maps(run, sink, room, lines, Word(query), run.places.index((link.layer, link.head)))
 
 
 def distinctive(report: HeadsReport) -> list[tuple[int, int]]:
@@ -197,26 +195,25 @@ def distinctive(report: HeadsReport) -> list[tuple[int, int]]:
     order.
     """
     run = report.first
-    order = [*run.places]
     if run.selected or run.sorted_by is not None:
-        return order
-    labelled = [count for count in counts(run) if count.what.is_finding]
-    clear = [count for count in labelled if not math.isnan(count.what.score)]
-    clear.sort(key=lambda count: (run.rests(*count.place), count.what.short == "self"))
-    linking = [(link.layer, link.head) for link in listed.above_usual(report.agreed_links)]
-    lead = [(said.link.layer, said.link.head) for said in report.told]
+        return [*run.places]
+    labelled = [count for count in counts(run) if count.label.is_finding]
+    clear = [count for count in labelled if not math.isnan(count.label.score)]
+    clear.sort(key=lambda count: (run.rests(*count.best), count.label.short == "self"))
+    links = [telling.link for telling in report.told], above_usual(report.agreed_links)
+    lead, linking = ([(link.layer, link.head) for link in some] for some in links)
     if run.regions is not None:
         lead = [run.regions.heads[clearest(run.regions)[0]]]
-    lead += [*(count.place for count in clear), *linking, *(count.place for count in labelled)]
-    return [*dict.fromkeys([*lead, *order])]
+    best = [count.best for count in clear], [count.best for count in labelled]
+    return [*dict.fromkeys(chain(lead, best[0], linking, best[1], run.places))]
 
 
-def head_map(run: HeadsRecord, place: tuple[int, int], words: doc.Words = ()) -> doc.Map:
+def head_map(run: HeadsRecord, head: tuple[int, int], words: doc.Words = ()) -> doc.Map:
     """Return the map of a head (layer, head); by default its name and label are the title."""
-    label, name, record = run.scores(*place).label, run.name(*place), run.record
+    label, name, record = run.scores(*head).label, run.name(*head), run.record
     words = words or [(name, True), (scored(label.said, label.score), False)]
-    weights = run.weights(*place)
-    return doc.Map(name, weights, record.queries, record.keys, words, causal=record.causal)
+    axes = record.queries, record.keys
+    return doc.Map(name, run.weights(*head), *axes, words, causal=record.causal)
 
 
 def text_maps(
@@ -240,12 +237,12 @@ def text_maps(
         token = visible([*run.regions.queries][region])
         asking = [at for at, name in enumerate(queries.regions) if visible(name) == token]
     else:
-        words = [word for word in word_ranges(queries) if not queries.special[word.start]]
-        texts = [(word, word_text(queries, word)) for word in reversed(words)]
+        ranges = [word for word in word_ranges(queries) if not queries.special[word.start]]
+        texts = [(word, word_text(queries, word)) for word in reversed(ranges)]
         plain = (word for word, text in texts if text.strip() and not is_punctuation(text))
         word = chosen or Word(next(plain, range(len(queries) - 1, len(queries))))
-        asking, token = [*word.span], listed.named_word(queries, word)
-        if len(asking) == 1 and any(asking[0] in whole and len(whole) > 1 for whole in words):
+        asking, token = [*word.span], named_word(queries, word)
+        if len(asking) == 1 and any(asking[0] in whole and len(whole) > 1 for whole in ranges):
             token = f"piece {token}"
     weights = attention_from(run, asking)
     weights[:, sink_of(run.record)[1] & (not sink)] = np.nan
@@ -271,12 +268,12 @@ def text_maps(
     more = max(most, min(bare, 3)) - len(rows) if len(rows) > 1 else 0
     rows += [(names[at], weights[at]) for at in others if at != best][: max(more, 0)]
     maps = []
-    for name, values in rows:
-        full = float(np.nanmax(values, initial=0.0)) or 1.0
-        said = [(name, True), (f"full shade = {share(full)}", False)]
-        one = Tokens((0,), (name,), (False,))
-        maps.append(doc.Map(name, values[None, :], one, run.record.keys, said, full=full))
-    title = listed.titled(f"attention from {token}", run, sink)
+    for name, row in rows:
+        full = float(np.nanmax(row, initial=0.0)) or 1.0
+        words = [(name, True), (f"full shade = {share(full)}", False)]
+        asked = Tokens((0,), (name,), (False,))
+        maps.append(doc.Map(name, row[None, :], asked, run.record.keys, words, full=full))
+    title = titled(f"attention from {token}", run, sink)
     most = max((lines - len(maps) - _lines(title, room)) // len(maps), 1)
     if letters // max(room - _INDENT - _LABEL, 1) + _LISTING <= most:
         most = 0  # all of the text, and its largest weights in words
@@ -287,7 +284,7 @@ def first_arcs(report: HeadsReport, room: int = _ARCS_ROOM) -> list[doc.Arcs]:
     """Return arcs of the most distinctive head, or [] if the text is wider than ``room``."""
     if text_columns(report.first.record.keys) > room:
         return []
-    arcs = listed.head_arcs(report.first, *distinctive(report)[0], report.view.sink)
+    arcs = head_arcs(report.first, *distinctive(report)[0], report.view.sink)
     return [arcs] if arcs is not None and arcs.arcs else []
 
 
@@ -303,9 +300,6 @@ def _maps_and_arcs(
     return examples(report, room, lines, values=values), []
 
 
-# One run -------------------------------------------------------------------------------------
-
-
 def _overview(report: HeadsReport, columns: int, lines: int) -> Groups:
     run, half = report.first, _room(columns, 2)
     if run.sorted_by is not None:
@@ -315,9 +309,9 @@ def _overview(report: HeadsReport, columns: int, lines: int) -> Groups:
         maps = examples(report, columns, lines)
         return [doc.Group(maps), doc.Group(_links(report, _LEAST_LINKS), yields=1)]
     if run.selected:
-        values = len(run.heads) == 1 and columns >= _WIDE
-        one = columns if len(run.heads) == 1 else 0
-        maps, arcs = _maps_and_arcs(report, half, lines, one, values=values)
+        alone = len(run.heads) == 1
+        values, across = alone and columns >= _WIDE, columns * alone
+        maps, arcs = _maps_and_arcs(report, half, lines, across, values=values)
         links = _links(report, lines - sum(map(arcs_lines, arcs)) - len(arcs))
         chosen = _columns(columns, maps, links) if maps else doc.Group(links)
         return [doc.Group(arcs), chosen] if arcs else [chosen]
@@ -351,18 +345,26 @@ def _overview(report: HeadsReport, columns: int, lines: int) -> Groups:
     if _INDENT + across * _CELL > half:
         below = _columns(columns, _lists(report, rest), examples(report, half, rest))
         return [doc.Group([grid]), below._replace(yields=1)]
+    whole = _INDENT + across * _FULL_CELL
     if columns >= _FRAMED and (strip := _strip(report, lines)) is not None:
-        first = _INDENT + across * _FULL_CELL
-        room = columns - _STRIP - first
-        large = _maps_and_text(report, room, lines)
+        large = _maps_and_text(report, columns - _STRIP - whole, lines)
         if any(isinstance(part, doc.Maps) and not part.texts for part in large):
             return [doc.beside([grid, *_lists(report, rest)], [*large], strip)]
     right = _maps_and_text(report, half, lines)
     if small := _thumbnails(run, half, lines):
         return [_columns(columns, [small], [*right, *_lists(report, _MOST_LINKS)])]
     few = run.regions is not None and rest < _LEAST_LINKS
-    left = [grid, *([] if few else _lists(report, rest))]
-    return [_columns(columns, left, right, wanted=_INDENT + across * _FULL_CELL)]
+    return [_columns(columns, [grid, *([] if few else _lists(report, rest))], right, wanted=whole)]
+
+
+def _short_titled(run: HeadsRecord, heads: Sequence[tuple[int, int]]) -> list[doc.Map]:
+    """Return the map of each head below its name, and its label in a short word."""
+    maps = []
+    for head in heads:
+        label = run.scores(*head).label
+        title = f"{run.name(*head)} {scored(label.short, label.score)}"
+        maps.append(head_map(run, head, [(title, label.is_finding)]))
+    return maps
 
 
 def _strip(
@@ -372,22 +374,12 @@ def _strip(
     run = report.first
     tokens = max(len(run.record.queries), len(run.record.keys))
     size = (tokens + 1) // 2, max(tokens, _NARROW_STRIP)
-    across = (room - _GAP) // (size[1] + _GAP)
-    down = lines // (size[0] + 2)
+    across, down = (room - _GAP) // (size[1] + _GAP), lines // (size[0] + 2)
     if not across or not down or tokens > _SHORT_TEXT:
         return None
-    maps = []
-    for place in distinctive(report)[large : large + across * down]:
-        label = run.scores(*place).label
-        title = f"{run.name(*place)} {scored(label.short, label.score)}"
-        maps.append(head_map(run, place, [(title, label.is_finding)]))
-    return (
-        doc.Maps(
-            maps, [("further heads" if large else "clearest heads", True)], small=size, scale=None
-        )
-        if maps
-        else None
-    )
+    heads = distinctive(report)[large : large + across * down]
+    title = [("further heads" if large else "clearest heads", True)]
+    return doc.Maps(_short_titled(run, heads), title, small=size, scale=None) if heads else None
 
 
 def _thumbnails(run: HeadsRecord, room: int, lines: int, brief: bool = False) -> doc.Maps | None:
@@ -399,10 +391,7 @@ def _thumbnails(run: HeadsRecord, room: int, lines: int, brief: bool = False) ->
     size = thumbnails_fit(tokens, down, across, rest, room)
     if size is None or across * down > len(run.heads):
         return None
-    maps = []
-    for entry in run.heads:
-        title = f"{run.name(*entry.place)} {scored(entry.label.short, entry.label.score)}"
-        maps.append(head_map(run, entry.place, [(title, entry.label.is_finding)]))
+    maps = _short_titled(run, run.places)
     return doc.Maps(maps, heading, small=size, across=across, scale=None)
 
 
@@ -414,15 +403,11 @@ def label_grid(run: HeadsRecord) -> doc.HeadGrid:
 
 def _grid(run: HeadsRecord, room: int, lines: int) -> doc.HeadGrid:
     """Return the grid of labels with a title and a legend: sinks, sources of labels, colours."""
-    title = _overview_title(run, shaded=True)
-    grid = label_grid(run)._replace(title=title)
+    grid = label_grid(run)._replace(title=_overview_title(run, shaded=True))
     shorts = {entry.label.short for entry in run.heads}
-    key = [
-        doc.Key(None, meaning, f"{short}:")
-        for short, meaning in _MEANINGS.items()
-        if short in shorts
-    ]
-    taken = len(grid.rows) + _lines(title, room) + 4 + _LEAST_LINKS
+    known = [(short, meaning) for short, meaning in _MEANINGS.items() if short in shorts]
+    key = [doc.Key(None, meaning, f"{short}:") for short, meaning in known]
+    taken = len(grid.rows) + _lines(grid.title, room) + 4 + _LEAST_LINKS
     return grid._replace(key=key) if taken <= lines else grid
 
 
@@ -451,19 +436,21 @@ def _cell(run: HeadsRecord, entry: HeadScores) -> doc.Cell:
 def _lists(report: HeadsReport, lines: int) -> list[doc.Part]:
     run = report.first
 
-    def named(label: HeadLabel) -> str:
+    def named(count: LabelCount) -> str:
+        label = count.label
         short = f" ({label.short})" if label.short != label.said else ""
         return f"{'' if label.is_finding else 'no label: '}{label.said}{short}"
 
-    def best(label: HeadLabel, head: tuple[int, int]) -> str:
-        return "" if math.isnan(label.score) else scored(run.name(*head), label.score)
+    def best(count: LabelCount) -> str:
+        score = count.label.score
+        return "" if math.isnan(score) else scored(run.name(*count.best), score)
 
     labels = doc.table(
         counts(run),
-        doc.ColumnOf("", lambda count: named(count.what), right=False),
+        doc.ColumnOf("", named, right=False),
         doc.ColumnOf("heads", lambda count: str(count.heads)),
-        doc.ColumnOf("best", lambda count: best(count.what, count.place), right=False, keep=1),
-        row=lambda count: {"tone": "plain" if count.what.is_finding else "faint"},
+        doc.ColumnOf("best", best, right=False, keep=1),
+        row=lambda count: {"tone": "plain" if count.label.is_finding else "faint"},
         least=2,
     )
     room = lines - len(labels.rows) - 2
@@ -477,10 +464,66 @@ def _links(report: HeadsReport, lines: int) -> list[doc.Part]:
     repeats = any(entry.scores.get("induction") is not None for entry in run.heads)
     testable = repeats or not run.record.causal
     note = "" if testable else "induction: not testable (no repeats)"
-    table = listed.links_of(report, min(max(lines - 2 - bool(note), 2), _MOST_LINKS))
+    table = links_of(report, min(max(lines - 2 - bool(note), 2), _MOST_LINKS))
     if table is None:
         return [doc.Note(note)] if note else []
     return [table._replace(more=note)]
+
+
+def above_usual(links: WordLinks | None) -> list[WordLink]:
+    """Return the links whose weight exceeds their head's mean there by more than rounding."""
+    return [link for link in (links.links if links else ()) if link.weight - link.habit >= NO_MORE]
+
+
+def _agreed_table(report: HeadsReport, links: Sequence[WordLink], heads: int) -> doc.Table:
+    """Return a table of links between words, each with the head that stands out most for it."""
+    run, tested = report.first, heads >= FEWEST_HEADS
+    queries, keys = link_names(run.record, LONGEST)
+    order = "furthest above control first"
+    if tested:
+        beyond = any(link.beats_chance for link in links)
+        order = "by p" if beyond else "by p, none significant"
+
+    def ends(link: WordLink) -> str:
+        return f"{queries[link.query.start]} → {keys[link.key.start]}"
+
+    agree = [
+        doc.ColumnOf[WordLink]("p", lambda link: probability(link.chance)),
+        doc.ColumnOf[WordLink]("heads", lambda link: str(link.heads), keep=5),
+    ]
+    return doc.table(
+        links,
+        doc.ColumnOf("", ends, right=False),
+        doc.ColumnOf("best", lambda link: run.name(*link[2:4]), right=False, tone="strong"),
+        doc.ColumnOf("weight", lambda link: share(link.weight)),
+        doc.ColumnOf("control", lambda link: share(link.habit), keep=4),
+        *agree[: 2 * tested],
+        row=lambda link: {"tone": "faint" if tested and not link.beats_chance else "plain"},
+        title=[("links", True), (order, False), *[("norm-weighted", False)] * run.norm_weighted],
+        least=1,
+    )
+
+
+def links_of(report: HeadsReport, count: int) -> doc.Table | None:
+    """Return a table of the links between words that are least likely by chance, or None.
+
+    If the text is too long to test, those furthest above the head's control are listed; of chosen
+    heads, and with the sink, the strongest. None means that no link of the chosen heads is above
+    its control, or that the weights are random, so that no link means anything.
+    """
+    run, agreed, sink = report.first, report.agreed_links, report.view.sink
+    if run.record.model.weights == "random" and not (sink or run.selected):
+        return None
+    above = [] if sink else above_usual(agreed)[:count]
+    if agreed is not None and above:
+        return _agreed_table(report, above, agreed.heads)
+    if agreed is not None and not (sink or run.selected):
+        return None
+    of_each = max(-(-count // len(run.heads)), A_HEAD)
+    unusual = agreed is None and not sink and not run.selected
+    links = strongest_links(run, count, sink, of_each, unusual=unusual)
+    title = "links furthest above control" if unusual else "strongest links"
+    return links_table(run, links, title, sink) if links else None
 
 
 def _ranking(run: HeadsRecord, measure: str, most: int) -> doc.Table:
@@ -507,26 +550,22 @@ def _ranking(run: HeadsRecord, measure: str, most: int) -> doc.Table:
     )
 
 
-# One word, several runs ----------------------------------------------------------------------
-
-
 def _runs(report: HeadsReport, lines: int) -> Groups:
     first, names = report.first, run_names(report)[1]
 
-    def distance(place: tuple[int, int]) -> float:
-        return max((moved.get(place, 0.0) for moved in report.moved if moved), default=0.0)
+    def distance(head: tuple[int, int]) -> float:
+        return max((moved.get(head, 0.0) for moved in report.moved if moved), default=0.0)
 
-    places = [*dict.fromkeys([*(first.notable if report.of_texts else ()), *first.places])]
-    places.sort(key=lambda place: -distance(place))
+    heads = [*dict.fromkeys([*(first.notable if report.of_texts else ()), *first.places])]
+    heads.sort(key=distance, reverse=True)
     tallest = max(len(run.record.queries) for run in report.reports) + 4
-    groups = []
-    places = places[: max(lines // tallest, 1)]
-    for number, place in enumerate(places):
+    groups, heads = [], heads[: max(lines // tallest, 1)]
+    for number, head in enumerate(heads):
         maps = []
-        for index in report.kept_by(*place):
-            shown, moved = head_map(report.reports[index], place), report.moved[index]
-            words = [*names[index], *([] if moved is None else [f"moved {share(moved[place])}"])]
+        for index in report.kept_by(*head):
+            shown, moved = head_map(report.reports[index], head), report.moved[index]
+            words = [*names[index], *([] if moved is None else [f"moved {share(moved[head])}"])]
             maps.append(shown._replace(words=[*shown.words, *((word, False) for word in words)]))
-        drawn = doc.Maps(maps, values=report.view.values, lines=lines // len(places), scale=None)
+        drawn = doc.Maps(maps, values=report.view.values, lines=lines // len(heads), scale=None)
         groups.append(doc.Group([drawn], yields=number))
     return groups

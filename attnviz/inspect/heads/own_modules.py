@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from attnviz.draw.numbers import counted
 from attnviz.engine.any_module import ModuleCall, ModuleRun, observe_module
@@ -26,8 +26,7 @@ from attnviz.records import AttentionRecord, Kind, LayerWeights, ModelInfo, Toke
 _NUMBERS = re.compile(r"[\d\s,*-]+")
 """What ``layer`` is as numbers; anything else is the name of a module."""
 
-_NAMED = 6
-"""Up to this many layers are named in a note; of more the first and the last."""
+_NAMED = 6  # up to this many layers are named in a note; of more the first and the last
 
 
 @dataclass(frozen=True)
@@ -81,8 +80,7 @@ def module_maps(
     kept = [call for call, own in zip(run.calls, _kinds(run.calls), strict=True) if own == kind]
     shown = [(at, kept[at]) for at in layers]
     most = max(len(call.heads) for call in kept)
-    typed = spelled_heads(choice.head)
-    heads = choose_heads(None, typed, len(kept), most, choice.index_base)
+    heads = choose_heads(None, spelled_heads(choice.head), len(kept), most, choice.index_base)
     some = [
         (at, call, [h for h in range(len(call.heads)) if heads is None or h in heads.get(at, ())])
         for at, call in shown
@@ -91,28 +89,35 @@ def module_maps(
     if not some:
         raise no_such_head()
     rows, columns = shown[0][1].weights.shape[1:]
-    ids, second = _rows_of_ids(run.texts, choice.text), kind in ("decoder", "cross")
+    ids = []  # of the text in each argument that has token ids
+    for given in run.texts:
+        if given.dtype in (torch.int32, torch.int64):
+            if given.ndim == 2 and -len(given) <= choice.text < len(given):
+                ids.append(given[choice.text].tolist())
+            elif given.ndim == 1:
+                ids.append(given.tolist())
+    second = kind in ("decoder", "cross")
     queries = _tokens(choice.tokens, "tokens", "query", rows, ids[::-1] if second else ids)
     alike = kind != "cross" and choice.key_tokens is None and rows == columns
     keys = queries if alike else _tokens(choice.key_tokens, "key_tokens", "key", columns, ids)
     weights = tuple(LayerWeights(at, tuple(own), call.weights[own]) for at, call, own in some)
-    seen = [np.asarray((each.weights > 0).any(0)) for each in weights]
+    seen = [np.asarray((layer.weights > 0).any(0)) for layer in weights]
     causal = rows == columns > 1 and not any(np.triu(own, 1).any() for own in seen)
     plain = np.tri(rows, columns, dtype=bool) if causal else np.ones((rows, columns), bool)
     masked = tuple(
-        each if (own == plain).all() else replace(each, mask=own)
-        for each, own in zip(weights, seen, strict=True)
+        layer if (own == plain).all() else replace(layer, mask=own)
+        for layer, own in zip(weights, seen, strict=True)
     )
     info = _info(module, kept, kind, run, choice, shown)
-    notes = info.notes + no_numbers(info, [each.weights for each in weights])
+    notes = info.notes + no_numbers(info, [layer.weights for layer in weights])
     if (texts := shown[0][1].texts) > 1:
         notes += (f"text {choice.text % texts} of a batch of {texts}, counted from 0 (batch)",)
     record = AttentionRecord(replace(info, notes=notes), kind, causal, queries, keys, masked)
-    count = sum(len(own) for _, _, own in some)
-    selected = heads is not None or count <= FEW_HEADS
+    selected = heads is not None or sum(len(own) for _, _, own in some) <= FEW_HEADS
     labels = choice.key_tokens if kind == "cross" else choice.tokens
-    text = "" if labels is None else _joined(keys)
-    target = _joined(queries) if kind == "cross" and choice.tokens is not None else None
+    joined = [" ".join(text.strip() for text in tokens.texts) for tokens in (queries, keys)]
+    text = "" if labels is None else joined[1]
+    target = joined[0] if kind == "cross" and choice.tokens is not None else None
     report = heads_report(record, selected, choice.index_base, text=text, target=target)
     origins = {(at, head): call.heads[head] for at, call, own in some for head in own}
     return ModuleMaps(HeadMaps(report), info, origins, run)
@@ -130,14 +135,11 @@ def _kinds(calls: Sequence[ModuleCall]) -> list[Kind]:
     parts = calls[first].name.split(" ")[0].split(".")
     number = next((at for at, part in enumerate(parts) if part.isdigit()), len(parts) - 1)
     stem = ".".join(parts[:number]) + "."
-
-    def decodes(at: int, call: ModuleCall) -> bool:
-        return call.name.startswith(stem) if stem != "." else at >= first - 1
-
-    return [
-        "cross" if call.cross else "decoder" if decodes(at, call) else "encoder"
-        for at, call in enumerate(calls)
-    ]
+    kinds = list[Kind]()
+    for at, call in enumerate(calls):
+        decodes = call.name.startswith(stem) if stem != "." else at >= first - 1
+        kinds.append("cross" if call.cross else "decoder" if decodes else "encoder")
+    return kinds
 
 
 def _chosen_layers(calls: Sequence[ModuleCall], choice: ModuleChoice) -> tuple[Kind, list[int]]:
@@ -146,7 +148,7 @@ def _chosen_layers(calls: Sequence[ModuleCall], choice: ModuleChoice) -> tuple[K
     if choice.kind is not None and choice.kind not in kinds:
         has = " or ".join(dict.fromkeys(kinds))
         raise UsageError(f"there is no {choice.kind} attention here: expected kind {has}")
-    places = [kinds[:at].count(kind) for at, kind in enumerate(kinds)]
+    layers = [kinds[:at].count(kind) for at, kind in enumerate(kinds)]
     typed = None if choice.layer is None else str(choice.layer)
     by_name = typed is not None and not _NUMBERS.fullmatch(typed)
     wanted = [
@@ -160,7 +162,7 @@ def _chosen_layers(calls: Sequence[ModuleCall], choice: ModuleChoice) -> tuple[K
     kind = kinds[wanted[0]]
     if typed is not None and not by_name:
         numbers = choose_heads(typed, (), kinds.count(kind), 1, choice.index_base) or {}
-        wanted = [at for at in wanted if kinds[at] == kind and places[at] in numbers]
+        wanted = [at for at in wanted if kinds[at] == kind and layers[at] in numbers]
     sizes = {at: calls[at].weights.shape[1:] for at in wanted if kinds[at] == kind}
     size = next(iter(sizes.values()))
     other = [calls[at].name for at in wanted if sizes.get(at) != size]
@@ -169,7 +171,7 @@ def _chosen_layers(calls: Sequence[ModuleCall], choice: ModuleChoice) -> tuple[K
             f"layer={choice.layer!r} names attention over texts of different lengths: choose one "
             f"of {calls[wanted[0]].name}, {other[0]}"
         )
-    return kind, [places[at] for at, own in sizes.items() if own == size]
+    return kind, [layers[at] for at, own in sizes.items() if own == size]
 
 
 def _info(
@@ -208,25 +210,6 @@ def _info(
         notes=(*notes, *run.notes),
         layer_names=tuple(call.name for call in kept),
     )
-
-
-def _joined(tokens: Tokens) -> str:
-    return " ".join(text.strip() for text in tokens.texts)
-
-
-# Tokens --------------------------------------------------------------------------------------
-
-
-def _rows_of_ids(given: Sequence[Tensor], text: int) -> list[list[int]]:
-    """Return the token ids of one text in each argument that has some."""
-    rows = []
-    for each in given:
-        if each.dtype in (torch.int32, torch.int64):
-            if each.ndim == 2 and -len(each) <= text < len(each):
-                rows.append(each[text].tolist())
-            elif each.ndim == 1:
-                rows.append(each.tolist())
-    return rows
 
 
 def _tokens(

@@ -61,9 +61,7 @@ SCHEMA = "attnviz.heads/1"
 TOKENS = ("tokens", "token_ids", "key_tokens", "key_token_ids")
 _VARIED = ("kind", "causal", "score")
 _OF_TEXTS = ("text", "target", "sink")
-_LINKS = 5
-"""How many links between words JSON has."""
-
+_LINKS = 5  # how many links between words JSON has
 _LINKED = ("layer", "head", "query", "key", "weight", "chance", "reached_by", "draws")
 _COLUMNS = ("layer", "head", "query_index", "query_token", "key_index", "key_token", "weight")
 _REGIONS = ("query_region", "key_region")
@@ -73,8 +71,7 @@ HeadChoice: TypeAlias = str | int | tuple[int, int]
 """A head as on the command line (``L2H5``, ``2.*``, ``0-3.1,4``), the number of a head in every
 layer, or (layer, head)."""
 
-_NAMED = 4
-"""The most heads that an error names."""
+_NAMED = 4  # the most heads that an error names
 
 
 def chosen_heads(
@@ -86,8 +83,7 @@ def chosen_heads(
 
     Raises UsageError if a choice is not valid, or the report has none of the chosen heads.
     """
-    info = report.record.model
-    here = frozenset((at, head) for at, head, _ in report.record)
+    info, here = report.record.model, frozenset(report.places)
     layers = None if layer is None else str(layer)
     named = choose_heads(layers, [*map(spelled_head, heads)], info.layers, info.heads, 0)
     if named is None:
@@ -270,11 +266,11 @@ def plot_head(
     from attnviz.draw.drawing_plot import draw_matrix
     from attnviz.draw.labels import visible
 
-    place, record = one_head(report, "*" if head is None else head), report.record
+    chosen, record = one_head(report, "*" if head is None else head), report.record
     rows, columns = (
         [visible(text.strip()) for text in side.texts] for side in (record.queries, record.keys)
     )
-    title, weights = report.name(*place), report.weights(*place)
+    title, weights = report.name(*chosen), report.weights(*chosen)
     return draw_matrix(weights, rows, columns, title=title, palette=palette, limit=limit, ax=ax)
 
 
@@ -285,15 +281,17 @@ def padding_of(record: AttentionRecord) -> Bools | None:
 
 
 def compare_heads(reports: Sequence[HeadsRecord]) -> HeadsReport:
-    """Return runs side by side and what each head moved: mean over queries of ½ Σⱼ"""
+    """Return some runs side by side, and what each head moves between the first and the others.
+
+    It is ½ Σⱼ |aᵢⱼ − bᵢⱼ|, mean over the queries i: the share on other keys, in [0, 1].
+    """
     first, *others = reports
     moved: list[dict[tuple[int, int], float] | None] = [None]
     for run in others:
-        axes = [(each.record.queries, each.record.keys) for each in (first, run)]
-        places = sorted({*first.places} & {*run.places}) if axes[0] == axes[1] else []
+        alike = (run.record.queries, run.record.keys) == (first.record.queries, first.record.keys)
         distances = {
-            place: float(np.abs(first.weights(*place) - run.weights(*place)).sum(-1).mean() / 2)
-            for place in places
+            head: float(np.abs(first.weights(*head) - run.weights(*head)).sum(-1).mean() / 2)
+            for head in sorted({*first.places} & {*run.places} if alike else ())
         }
         moved.append(distances or None)
     return HeadsReport(tuple(reports), tuple(moved))
@@ -303,10 +301,10 @@ def only(run: HeadsRecord, chosen: Iterable[tuple[int, int]]) -> HeadsRecord:
     """Return the record limited to some heads, as if only they had been requested."""
     kept, layers = frozenset(chosen), []
     for layer in run.record.layers:
-        places = [at for at, head in enumerate(layer.heads) if (layer.layer, head) in kept]
-        if places:
-            heads = tuple(layer.heads[at] for at in places)
-            layers.append(replace(layer, heads=heads, weights=layer.weights[places]))
+        rows = [at for at, head in enumerate(layer.heads) if (layer.layer, head) in kept]
+        if rows:
+            heads = tuple(layer.heads[at] for at in rows)
+            layers.append(replace(layer, heads=heads, weights=layer.weights[rows]))
     scores = tuple(entry for entry in run.heads if entry.place in kept)
     return replace(
         run,
@@ -327,9 +325,9 @@ def kept_vectors(run: HeadsRecord, heads: Sequence[HeadScores]) -> dict[str, NDA
         return {}
     kept = {"value_norms": vectors.norms, "queries": vectors.queries, "keys": vectors.keys}
     arrays = {
-        name: np.stack([by_layer[each.layer][each.head] for each in heads])
+        name: np.stack([by_layer[entry.layer][entry.head] for entry in heads])
         for name, by_layer in kept.items()
-        if all(each.layer in by_layer for each in heads)
+        if all(entry.layer in by_layer for entry in heads)
     }
     if "queries" in arrays and "keys" in arrays:
         arrays["query_key_factor"] = np.array(vectors.factor)
@@ -429,8 +427,7 @@ def _facts(report: HeadsReport) -> dict[str, Any]:
     facts = _run_facts(report.first, report.target)
     if len(report.reports) == 1:
         return facts
-    variants = []
-    varied = (*_VARIED, *(_OF_TEXTS if report.of_texts else ()), "padding")
+    variants, varied = [], (*_VARIED, *(_OF_TEXTS if report.of_texts else ()), "padding")
     for run in report.reports:
         own = _run_facts(run, run.target if report.of_texts else None)
         variants.append({name: own[name] for name in (*varied, *TOKENS) if name in own})
@@ -458,7 +455,7 @@ def _run_facts(run: HeadsRecord, target: str | None = None) -> dict[str, Any]:
         "sink": {
             "keys": np.flatnonzero(sink_of(record)[1]).tolist(),
             "resting_above": run.resting if run.sinks else None,
-            "heads_resting": sum(run.rests(*place) for place in run.places),
+            "heads_resting": sum(run.rests(*head) for head in run.places),
             "left_out": not run.sink,
         },
         **({"regions": region_facts(keys)} if keys.regions else {}),
@@ -471,31 +468,31 @@ def _run_facts(run: HeadsRecord, target: str | None = None) -> dict[str, Any]:
 def _head_entries(
     report: HeadsReport,
 ) -> Iterator[tuple[dict[str, Any], HeadsRecord, HeadScores]]:
-    """Yield each head of the first run as a JSON object without weights, once for each run."""
-    for place in report.first.places:
-        for index in report.kept_by(*place):
-            run, moved = report.reports[index], report.moved[index]
-            entry = _head_entry(run, run.scores(*place))
+    """Yield each head of the first run as a JSON object without weights, once for each run.
+
+    A score is None if it was not measured.
+    """
+    for head in report.first.places:
+        for index in report.kept_by(*head):
+            run, moved, entry = report.reports[index], report.moved[index], dict[str, Any]()
+            record, scores, group = run.record, run.scores(*head), run.record.model.group(head[1])
             if len(report.reports) > 1:
-                varied = run.record.kind, run.record.causal, run.record.model.score
-                entry = {"variant": index, **dict(zip(_VARIED, varied, strict=True)), **entry}
-                entry["moved"] = None if moved is None else moved[place]
-            yield entry, run, run.scores(*place)
-
-
-def _head_entry(run: HeadsRecord, scores: HeadScores) -> dict[str, Any]:
-    """Return a head as a JSON object: its indices, its scores (None: not measured), its label."""
-    group, place = run.record.model.group(scores.head), scores.place
-    return {
-        "layer": scores.layer,
-        "head": scores.head,
-        "kv_head": scores.head if group is None else group,
-        "sink_weight": run.sinks.get(place),
-        "entropy": scores.scores.get("entropy"),
-        **{name: value for name, value in scores.scores.items() if name != "entropy"},
-        "trait": label_facts(scores.label),
-        **({} if run.regions is None else {"regions": share_facts(run.regions, place)}),
-    }
+                varied = record.kind, record.causal, record.model.score
+                entry = {"variant": index, **dict(zip(_VARIED, varied, strict=True))}
+            entry |= {
+                "layer": scores.layer,
+                "head": scores.head,
+                "kv_head": scores.head if group is None else group,
+                "sink_weight": run.sinks.get(head),
+                "entropy": scores.scores.get("entropy"),
+                **scores.scores,
+                "trait": label_facts(scores.label),
+            }
+            if run.regions is not None:
+                entry["regions"] = share_facts(run.regions, head)
+            if len(report.reports) > 1:
+                entry["moved"] = None if moved is None else moved[head]
+            yield entry, run, scores
 
 
 def _link_facts(link: WordLink) -> dict[str, Any]:
@@ -505,10 +502,10 @@ def _link_facts(link: WordLink) -> dict[str, Any]:
 
 def _asked_facts(report: HeadsReport) -> dict[str, Any]:
     """Return the tested links between words of a single run, and what a word or pair was asked."""
-    view, several, found = report.view, len(report.reports) > 1, dict[str, Any]()
+    view, several, facts = report.view, len(report.reports) > 1, dict[str, Any]()
     if not several:
         agreed = report.agreed_links
-        found["links"] = agreed and {
+        facts["links"] = agreed and {
             "heads": agreed.heads,
             "pairs": agreed.pairs,
             "told": [{"why": own.why} | _link_facts(own.link) for own in report.told],
@@ -516,43 +513,40 @@ def _asked_facts(report: HeadsReport) -> dict[str, Any]:
         }
     words, pairs = [], []
     for run, word in zip(report.reports, view.words, strict=False):
-        spans = [None if place is None else [*place.span] for place in word]
+        queries, keys = (None if axis is None else [*axis.span] for axis in word)
         away, towards = (
             [link._asdict() for link in way] for way in word_links(run, word, view.sink)
         )
-        names = ("queries", "keys", "sink_left_out", "from", "to")
-        words.append(dict(zip(names, (*spans, not view.sink, away, towards), strict=True)))
+        spans = {"queries": queries, "keys": keys, "sink_left_out": not view.sink}
+        words.append({**spans, "from": away, "to": towards})
     for pair in view.pairs:
-        directions = [
-            {"queries": [*each.queries], "keys": [*each.keys]} for each in pair.directions
-        ]
-        facts = {"directions": directions, "draws": pair.draws, "seed": SEED}
+        ends = [{"queries": [*way.queries], "keys": [*way.keys]} for way in pair.directions]
         links = [link._asdict() for link in pair.links]
-        pairs.append({**facts, "tokens_shuffled": pair.moved, "heads": links})
+        drawn = {"draws": pair.draws, "seed": SEED, "tokens_shuffled": pair.moved}
+        pairs.append({"directions": ends, **drawn, "heads": links})
     for name, asked in (("token", words), ("pair", pairs)):
         if asked:
-            found[name] = asked if several else asked[0]
-    return found
+            facts[name] = asked if several else asked[0]
+    return facts
 
 
 # Tables and arrays ---------------------------------------------------------------------------
 
 
 def _weight_rows(report: HeadsReport) -> Iterator[tuple[object, ...]]:
-    several, words = len(report.reports) > 1, report.view.words
-    queries, regions = report.first.record.queries, report.first.record.keys.regions
-    asked = queries.regions or [*regions_of(queries)] * len(queries)
-    columns = ("variant", *_VARIED) * several + _COLUMNS
+    words, tokens = report.view.words, report.first.record
+    regions = tokens.keys.regions
+    asked = tokens.queries.regions or [*regions_of(tokens.queries)] * len(tokens.queries)
+    columns = ("variant", *_VARIED) * (len(report.reports) > 1) + _COLUMNS
     yield (*columns, *_REGIONS) if regions else columns
     for entry, run, scores in _head_entries(report):
         record = run.record
         start = [entry[name] for name in columns if name in entry]
         chosen = np.full((len(record.queries), len(record.keys)), not words)
-        for axis, place in enumerate(words[entry.get("variant", 0)] if words else ()):
-            if place is not None:  # only its rows and columns
-                np.moveaxis(chosen, axis, 0)[list(place.span)] = True
-        rows = shortest(run.weights(*scores.place)).tolist()
-        for query, row in enumerate(rows):
+        for axis, own in enumerate(words[entry.get("variant", 0)] if words else ()):
+            if own is not None:  # only its rows and columns
+                np.moveaxis(chosen, axis, 0)[list(own.span)] = True
+        for query, row in enumerate(shortest(run.weights(*scores.place)).tolist()):
             asking = record.queries.texts[query]
             for key, weight in enumerate(row[: query + 1] if record.causal else row):
                 if chosen[query, key] and (run.sink or weight == weight):
@@ -585,9 +579,9 @@ def _write_npz(report: HeadsReport, stream: Any) -> None:
     for index, run in enumerate(report.reports):
         facts, heads = _run_facts(run), [scores for _, owner, scores in entries if owner is run]
         kept = {
-            "weights": np.stack([run.weights(each.layer, each.head) for each in heads]),
-            "layers": [each.layer for each in heads],
-            "heads": [each.head for each in heads],
+            "weights": np.stack([run.weights(*scores.place) for scores in heads]),
+            "layers": [scores.layer for scores in heads],
+            "heads": [scores.head for scores in heads],
             **{name: facts[name] for name in TOKENS if name in facts},
             **kept_vectors(run, heads),
         }

@@ -85,14 +85,9 @@ _FACTS = {
     *("schema", "model", "text", "tokens", "token_ids", "key_tokens", "key_token_ids", "special"),
     *("causal", "scale", "window", "softcap"),
 }
-_BLOCK = 2**22
-"""The most scores that are computed at once."""
-
-_KEPT = 2_000_000
-"""The most numbers of queries and keys that are kept for a page."""
-
-_ROUNDING = 0.02
-"""How far the sum of a row of 16-bit weights may exceed one."""
+_BLOCK = 2**22  # the most scores that are computed at once
+_KEPT = 2_000_000  # the most numbers of queries and keys that are kept for a page
+_ROUNDING = 0.02  # how far the sum of a row of 16-bit weights may exceed one
 
 
 def read_heads(content: bytes, name: str) -> HeadsReport:
@@ -118,8 +113,8 @@ def _opened(content: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
     """Return the JSON facts of a file, and its arrays by name as in an npz."""
     if content[:2] == b"PK":
         arrays = _of_archive(content)
-        told = arrays.pop("capture", arrays.pop("provenance", np.array("{}")))
-        return parse_json(str(told), name), arrays
+        facts = arrays.pop("capture", arrays.pop("provenance", np.array("{}")))
+        return parse_json(str(facts), name), arrays
     if content[8:9] == b"{" and content[:1] != b"{":
         return _of_tensors(content, name)
     if not content.lstrip(b" \t\r\n\xef\xbb\xbf").startswith((b"{", b"[", b'"')):
@@ -133,13 +128,14 @@ def _opened(content: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
         raise LoadError(f"{name} should hold a JSON object, not {type(facts).__name__}")
     if facts.get("schema") != SCHEMA:
         return facts, {}
-    arrays_of: dict[str, list[Floats]] = {}
+    parts: dict[str, list[Floats]] = {}
     for entry in facts["heads"]:
         for part in ("weights", "value_norms"):
-            if part in entry:
-                rows = np.array(entry.pop(part), np.float64).astype(np.float32)
-                arrays_of.setdefault(f"{part}_{entry.get('variant', 0)}", []).append(rows)
-    return facts, {part: np.stack(heads) for part, heads in arrays_of.items()}
+            if part not in entry:
+                continue
+            rows = np.array(entry.pop(part), np.float64).astype(np.float32)
+            parts.setdefault(f"{part}_{entry.get('variant', 0)}", []).append(rows)
+    return facts, {part: np.stack(heads) for part, heads in parts.items()}
 
 
 def _of_archive(content: bytes) -> dict[str, NDArray[Any]]:
@@ -165,12 +161,11 @@ def _of_tensors(content: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
 
     unpack: Callable[[bytes], list[tuple[str, dict[str, Any]]]] = deserialize
     tensors = {}
-    for tensor, told in unpack(content):
-        if (dtype := told["dtype"]) not in _TYPES:
-            raise LoadError(
-                f"the tensor {visible(tensor)!r} has numbers of {dtype}, expected floats"
-            )
-        array = np.frombuffer(told["data"], _TYPES[dtype]).reshape(told["shape"])
+    for tensor, stored in unpack(content):
+        if (dtype := stored["dtype"]) not in _TYPES:
+            named = visible(tensor)
+            raise LoadError(f"the tensor {named!r} has numbers of {dtype}, expected floats")
+        array = np.frombuffer(stored["data"], _TYPES[dtype]).reshape(stored["shape"])
         if dtype == "BF16":  # which NumPy lacks
             array = (array.astype(np.uint32) << 16).view(np.float32)
         tensors[tensor] = array
@@ -186,22 +181,17 @@ def _comparison(facts: dict[str, Any], arrays: Arrays) -> HeadsReport:
     reports, moved = [], []
     for variant, differs in enumerate(variants):
         entries = [entry for entry in facts["heads"] if entry.get("variant", 0) == variant]
-        own = {
-            name: arrays[kept]
-            for name in ("weights", *_VECTORS)
-            for kept in (f"{name}_{variant}", name)
-            if kept in arrays
-        }
-        first = not variant or "sink" in differs
-        told = {**facts, **differs}
-        report = _report(told, entries, own.pop("weights"), first=first)
-        told |= {"layers": [head.layer for head in report.heads]}
-        told |= {"heads": [head.head for head in report.heads]}
+        names = ("weights", "layers", "heads", *TOKENS, *_VECTORS)
+        named = ((name, arrays.get(f"{name}_{variant}", arrays.get(name))) for name in names)
+        kept = {name: array for name, array in named if array is not None}
+        own, first = {**facts, **differs}, not variant or "sink" in differs
+        report = _report(own, entries, kept.pop("weights"), first=first)
+        own["layers"] = [head.layer for head in report.heads]
+        own["heads"] = [head.head for head in report.heads]
         for name in ("layers", "heads", *TOKENS):
-            kept = arrays.get(f"{name}_{variant}", arrays.get(name))
-            if kept is not None and not np.array_equal(kept, np.array(told.get(name))):
+            if name in kept and not np.array_equal(kept.pop(name), np.array(own.get(name))):
                 raise ValueError(f"{name} that are not those of its provenance")
-        reports.append(replace(report, vectors=_vectors(report, own)))
+        reports.append(replace(report, vectors=_vectors(report, kept)))
         distances = {
             (entry["layer"], entry["head"]): finite(entry["moved"])
             for entry in entries
@@ -263,22 +253,22 @@ def _layers(
 
     NaN is allowed only if it was left out, or if the head has no label.
     """
-    for entry, one in zip(scores, weights, strict=True):
-        known = np.nan_to_num(one, nan=0.0, posinf=-1.0)
+    for entry, own in zip(scores, weights, strict=True):
+        known = np.nan_to_num(own, nan=0.0, posinf=-1.0)
         blank, most = not whole or entry.label is NO_LABEL, 1 + _ROUNDING
-        wrong = known.min() < 0 or known.sum(-1).max() > most or np.isnan(one).any() > blank
+        wrong = known.min() < 0 or known.sum(-1).max() > most or np.isnan(own).any() > blank
         if wrong or weights.dtype.kind != "f":
             raise ValueError(f"weights of L{entry.layer}H{entry.head} that are not shares of one")
-    places = [entry.place for entry in scores]
-    if len(set(places)) < len(places) or not places:
-        raise ValueError("a head that is there twice" if places else "no heads")
-    if any(not (0 <= layer < sizes[0] and 0 <= head < sizes[1]) for layer, head in places):
+    heads = [entry.place for entry in scores]
+    if len(set(heads)) < len(heads) or not heads:
+        raise ValueError("a head that is there twice" if heads else "no heads")
+    if any(not (0 <= layer < sizes[0] and 0 <= head < sizes[1]) for layer, head in heads):
         raise ValueError("a head that the model does not have")
     by_layer: dict[int, list[int]] = {}
-    for at, (layer, _) in enumerate(places):
+    for at, (layer, _) in enumerate(heads):
         by_layer.setdefault(layer, []).append(at)
     return tuple(
-        LayerWeights(layer, tuple(places[at][1] for at in some), weights[some])
+        LayerWeights(layer, tuple(heads[at][1] for at in some), weights[some])
         for layer, some in sorted(by_layer.items())
     )
 
@@ -288,11 +278,9 @@ def _vectors(report: HeadsRecord, arrays: Arrays) -> HeadVectors | None:
     if not arrays:
         return None
     heads, layers = report.heads, {entry.layer for entry in report.heads}
-    queries, keys = len(report.record.queries), len(report.record.keys)
 
     def by_layer(name: str, *shape: int) -> dict[int, Floats]:
-        array = arrays.get(name)
-        if array is None:
+        if (array := arrays.get(name)) is None:
             return {}
         if array.shape != (len(heads), *shape) or array.dtype.kind != "f":
             raise ValueError(f"{name} of shape {array.shape}")
@@ -306,6 +294,7 @@ def _vectors(report: HeadsRecord, arrays: Arrays) -> HeadVectors | None:
 
     width = arrays["queries"].shape[-1] if "queries" in arrays else 0
     factor = finite(float(arrays.get("query_key_factor", np.ones(()))))
+    queries, keys = len(report.record.queries), len(report.record.keys)
     return HeadVectors(
         norms=by_layer("value_norms", keys),
         queries=by_layer("queries", queries, width),
@@ -315,19 +304,19 @@ def _vectors(report: HeadsRecord, arrays: Arrays) -> HeadVectors | None:
 
 
 def _scores(entry: Mapping[str, Any]) -> HeadScores:
-    told, label_name = entry["trait"], entry["trait"]["name"]
+    trait, label_name = entry["trait"], entry["trait"]["name"]
     # A file of an earlier version lacks the measures that came later.
     own = {name: entry[name] if name != LOCAL else entry.get(name) for name in OF_ONE_TEXT}
     scores = {name: None if score is None else finite(score) for name, score in own.items()}
     label = NO_LABEL
     if label_name != NO_LABEL.name:
-        last = "on_text" if "on_text" in told else "score"
+        last = "on_text" if "on_text" in trait else "score"
         measure = label_named(one_of(label_name, (*LABELS, *UNLABELLED)))
         score, base, known, on_text = (
-            math.nan if told[one] is None else finite(told[one])
-            for one in ("score", "base_rate", "measured", last)
+            math.nan if trait[name] is None else finite(trait[name])
+            for name in ("score", "base_rate", "measured", last)
         )
-        source: Source = one_of(told["source"], get_args(Source))
+        source: Source = one_of(trait["source"], get_args(Source))
         shown = label_named(SINK) if source == "none" and label_name in SINKS else measure
         label = HeadLabel(
             name=label_name,
@@ -337,9 +326,9 @@ def _scores(entry: Mapping[str, Any]) -> HeadScores:
             short=shown.short,
             said=shown.said,
             source=source,
-            events=typed(told["events"], int),
+            events=typed(trait["events"], int),
             on_text=on_text,
-            date=date.fromisoformat(told["date"]).isoformat() if told.get("date") else "",
+            date=date.fromisoformat(trait["date"]).isoformat() if trait.get("date") else "",
         )
     return HeadScores(typed(entry["layer"], int), typed(entry["head"], int), scores, label)
 
@@ -360,12 +349,12 @@ def _checked(array: NDArray[Any], where: str, name: str, shape: tuple[int, ...])
     """Return an array of finite float32 numbers of a shape, in which 0 is any number."""
     filled = tuple(want or came for want, came in zip(shape, array.shape, strict=False))
     if array.shape != filled or array.ndim != len(shape) or 0 in array.shape:
-        wanted = " × ".join(str(each) if each else "any" for each in shape)
+        wanted = " × ".join(str(size) if size else "any" for size in shape)
         came = " × ".join(map(str, array.shape)) or "one number"
         raise LoadError(f"{where}: {name} is {came}, expected {wanted}")
     if array.dtype.kind != "f":
-        told = f"numbers of {array.dtype}, expected float16, bfloat16 or float32"
-        raise LoadError(f"{where}: {name} has {told}")
+        kinds = f"numbers of {array.dtype}, expected float16, bfloat16 or float32"
+        raise LoadError(f"{where}: {name} has {kinds}")
     with np.errstate(over="ignore"):
         numbers: Floats = array.astype(np.float32)
     if not np.isfinite(numbers).all():
@@ -399,8 +388,7 @@ def _weights(
 
 
 def _captured(facts: Mapping[str, Any], arrays: Arrays, name: str) -> HeadsReport:
-    unknown = [visible(key) for key in facts if key not in _FACTS]
-    if unknown:
+    if unknown := [visible(key) for key in facts if key not in _FACTS]:
         raise LoadError(f"{name}: {unknown[0]!r} is no fact of {_CAPTURE}: see attnviz docs heads")
     if "tokens" not in facts:
         raise LoadError(f"{name}: its capture has no tokens: give one text for each query")
@@ -415,7 +403,7 @@ def _captured(facts: Mapping[str, Any], arrays: Arrays, name: str) -> HeadsRepor
     causal = typed(facts.get("causal", not cross), bool) and not cross
     layers, vectors = _capture_layers(facts, arrays, name, (len(queries), len(keys)), causal)
     kept = arrays.get("layer.0.key", layers[0].weights)
-    whole = min(each.weights.sum(-1).min() for each in layers) > 1 - _ROUNDING
+    whole = min(layer.weights.sum(-1).min() for layer in layers) > 1 - _ROUNDING
     info = ModelInfo(
         name=model,
         revision=None,
@@ -440,24 +428,22 @@ def _axis(facts: Mapping[str, Any], name: str, special: Collection[int]) -> Toke
     if fits(texts, list[str]):
         texts = [*undone(texts)]
     numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
-    return _read_tokens(texts, facts.get(f"{name}_ids", [numbers[each] for each in texts]), special)
+    return _read_tokens(texts, facts.get(f"{name}_ids", [*map(numbers.get, texts)]), special)
 
 
 def _capture_layers(
     facts: Mapping[str, Any], arrays: Arrays, name: str, tokens: tuple[int, int], causal: bool
 ) -> tuple[tuple[LayerWeights, ...], HeadVectors]:
     """Return the weights of each layer, and its queries and keys as far as a page shows them."""
-    strange = [visible(each) for each in arrays if not re.fullmatch(_TENSOR, each)]
-    if strange:
+    if strange := [visible(array) for array in arrays if not re.fullmatch(_TENSOR, array)]:
         wanted = ", ".join(f"layer.N.{part}" for part in _PARTS)
         raise LoadError(f"{name} has an array {strange[0][:60]!r}, expected {wanted}")
-    numbers = {int(each.split(".")[1]) for each in arrays}
-    missing = [at for at in range(max(numbers, default=0) + 1) if at not in numbers]
-    if missing:
+    numbers = {int(array.split(".")[1]) for array in arrays}
+    if missing := [at for at in range(max(numbers, default=0) + 1) if at not in numbers]:
         raise LoadError(f"{name} has no layer {missing[0]}: expected all layers from 0")
     for fact in ("scale", "window", "softcap"):
-        if isinstance(each := facts.get(fact), list) and len(each) != len(numbers):
-            raise LoadError(f"{name}: {fact} has {len(each)} numbers, expected one per layer")
+        if isinstance(own := facts.get(fact), list) and len(own) != len(numbers):
+            raise LoadError(f"{name}: {fact} has {len(own)} numbers, expected one per layer")
     first = arrays.get("layer.0.query", arrays.get("layer.0.weights"))
     heads = len(first) if first is not None and first.ndim == 3 else 0
     needed = 4 * len(numbers) * heads * tokens[0] * tokens[1]
@@ -468,44 +454,40 @@ def _capture_layers(
     layers, pairs, scales = list[LayerWeights](), list[tuple[Floats, Floats]](), set[float]()
     for at in sorted(numbers):
         query, key, sinks, weights = (arrays.get(f"layer.{at}.{part}") for part in _PARTS)
-        where = f"{name}, layer {at}"
+        where, wrong = f"{name}, layer {at}", ""
         parts = {part for part in _PARTS if f"layer.{at}.{part}" in arrays}
         if parts not in ({"weights"}, {"query", "key"}, {"query", "key", "sinks"}):
-            raise LoadError(
-                f"{where}: expected query and key, or weights; sinks go with query and key"
-            )
+            needs = "expected query and key, or weights; sinks go with query and key"
+            raise LoadError(f"{where}: {needs}")
         width = 0 if query is None or query.ndim != 3 else query.shape[-1]
         scale = _fact(facts, "scale", at, where) or 1 / math.sqrt(width or 1)
         window, cap = int(_fact(facts, "window", at, where)), _fact(facts, "softcap", at, where)
         if window and not causal:
-            raise LoadError(
-                f"{where}: a window is of causal attention: leave it out, or write weights"
-            )
+            advice = "leave it out, or write weights"
+            raise LoadError(f"{where}: a window is of causal attention: {advice}")
         mask = causal_mask(*tokens, np.empty(0, np.float32), window or None) if causal else None
         if weights is not None:
             shares = _checked(weights, where, "weights", (heads, *tokens))
             if shares.min() < 0 or shares.sum(-1).max() > 1 + _ROUNDING:
-                told = "weights are not shares of one: are these scores before the softmax?"
-                raise LoadError(f"{where}: {told}")
+                wrong = "weights are not shares of one: are these scores before the softmax?"
         elif query is not None and key is not None:
             query = _checked(query, where, "query", (heads, tokens[0], 0))
             key = _checked(key, where, "key", (0, tokens[1], width))
             if heads % len(key):
-                told = f"{heads} heads cannot share {len(key)} key heads evenly"
-                raise LoadError(f"{where}: {told}")
+                uneven = f"{heads} heads cannot share {len(key)} key heads evenly"
+                raise LoadError(f"{where}: {uneven}")
             key = repeat_kv_heads(key, heads // len(key))
             sinks = None if sinks is None else _checked(sinks, where, "sinks", (heads,))
             shares = _weights(query, key, sinks, mask, scale=scale, cap=cap)
             if np.isnan(shares[0, 0, 0]):
-                told = "the products of queries and keys are too large: is scale right?"
-                raise LoadError(f"{where}: {told}")
+                wrong = "the products of queries and keys are too large: is scale right?"
             pairs.append((query, key))
             scales.add(0.0 if cap else scale)
-        if mask is not None and shares[:, ~mask].any():
-            told = "a query has weight on a later key, or behind its window: is causal right?"
-            raise LoadError(f"{where}: {told}")
-        seen = mask if window else None
-        layers.append(LayerWeights(at, tuple(range(heads)), shares, seen))
+        if not wrong and mask is not None and shares[:, ~mask].any():
+            wrong = "a query has weight on a later key, or behind its window: is causal right?"
+        if wrong:
+            raise LoadError(f"{where}: {wrong}")
+        layers.append(LayerWeights(at, tuple(range(heads)), shares, mask if window else None))
     return tuple(layers), _capture_vectors(pairs, scales, len(layers))
 
 
@@ -526,12 +508,12 @@ def _capture_vectors(
     """Return the queries and keys for a page, or a note that says why they are missing."""
     size, widths = sum(q.size + k.size for q, k in pairs), {q.shape[-1] for q, _ in pairs}
     if not pairs:
-        notes = "The capture has weights, no queries and keys."
+        note = "The capture has weights, no queries and keys."
     elif len(pairs) < layers or max(len(scales), len(widths)) > 1 or 0.0 in scales:
-        notes = "Without query × key: layers differ in their scale or size, or cap their scores."
+        note = "Without query × key: layers differ in their scale or size, or cap their scores."
     elif size > _KEPT:
-        notes = f"Without query × key: they are more than {_KEPT:,} numbers."
+        note = f"Without query × key: they are more than {_KEPT:,} numbers."
     else:
-        queries, keys = ({at: each[side] for at, each in enumerate(pairs)} for side in (0, 1))
+        queries, keys = ({at: pair[side] for at, pair in enumerate(pairs)} for side in (0, 1))
         return HeadVectors({}, queries, keys, scales.pop(), ("The capture has no value norms.",))
-    return HeadVectors(notes=(notes,))
+    return HeadVectors(notes=(note,))

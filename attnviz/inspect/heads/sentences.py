@@ -9,18 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from attnviz.draw import provenance as facts
 from attnviz.draw.document import Words
 from attnviz.draw.labels import cut, token_labels, visible
 from attnviz.draw.numbers import counted, listed
-from attnviz.draw.provenance import (
-    entropy_words,
-    fits_two_lines,
-    label_source,
-    label_words,
-    probability,
-    share,
-    spoken_date,
-)
+from attnviz.draw.provenance import probability, share
 from attnviz.draw.regions import region_finding
 from attnviz.inspect.heads.links import (
     Link,
@@ -31,7 +24,7 @@ from attnviz.inspect.heads.links import (
     strongest_links,
     word_links,
 )
-from attnviz.inspect.heads.report import HeadsReport, LongHeads, padding_of
+from attnviz.inspect.heads.report import HeadsReport, LongHead, LongHeads, padding_of
 from attnviz.measures.bootstrap import CHANCE
 from attnviz.measures.registry import said_name
 from attnviz.measures.sinks import SINK_WEIGHT, sink_of
@@ -43,7 +36,6 @@ from attnviz.records import (
     NO_LABEL,
     SINKS,
     AttentionRecord,
-    Bools,
     HeadLabel,
     HeadScores,
     HeadsRecord,
@@ -58,11 +50,11 @@ _SOURCES = {"card": "model card", "patterns": "attnviz patterns, {date}", "text"
 
 
 class LabelCount(NamedTuple):
-    """How many heads have a label or description, and the one with the highest score."""
+    """How many heads have a label or description, and the (layer, head) with the highest score."""
 
-    what: HeadLabel
+    label: HeadLabel
     heads: int
-    place: tuple[int, int]
+    best: tuple[int, int]
 
 
 def scored(name: str, score: float) -> str:
@@ -79,20 +71,19 @@ def counts(run: HeadsRecord) -> list[LabelCount]:
     for heads in alike.values():
         best = max(heads, key=lambda entry: float(np.nan_to_num(entry.label.score, nan=-1.0)))
         counted.append(LabelCount(best.label, len(heads), best.place))
-    return sorted(counted, key=lambda count: (not count.what.is_finding, -count.heads))
+    return sorted(counted, key=lambda count: (not count.label.is_finding, -count.heads))
 
 
 def finding(report: HeadsReport) -> str:
     """Return the most important result in one or two sentences, at most two lines of 80 columns."""
     run, view = report.first, report.view
     if view.pairs or view.words:
-        asked = view.pairs[0] if view.pairs else view.words[0]
-        said = _of_pair(run, asked) if isinstance(asked, PairLinks) else _of_word(report, asked)
+        answer = _of_pair(run, view.pairs[0]) if view.pairs else _of_word(report, view.words[0])
         if report.of_texts:
-            return f"In the first of {len(report.reports):,} texts: {said}"
+            return f"In the first of {len(report.reports):,} texts: {answer}"
         if len(report.reports) > 1:
-            return f"With {' and '.join(run_names(report)[1][0])}: {said}"
-        return said
+            return f"With {' and '.join(run_names(report)[1][0])}: {answer}"
+        return answer
     if len(report.reports) > 1:
         return _of_runs(report)
     if view.top is not None:
@@ -104,26 +95,24 @@ def finding(report: HeadsReport) -> str:
         return f"{_ARBITRARY}, so regions say nothing about the model."
     if run.regions is not None:
         return region_finding(run.regions, lambda head: run.name(*head))
-    if run.selected:
-        return _of_heads(report)
-    return _of_text(report)
+    return _of_heads(report) if run.selected else _of_text(report)
 
 
 def overview_words(run: HeadsRecord) -> list[str]:
     """Return strings: how many heads attend mostly to the sink, and the source of the labels."""
-    resting = sum(run.rests(*place) for place in run.places)
+    resting = sum(run.rests(*head) for head in run.places)
     sinks, labelled = np.flatnonzero(sink_of(run.record)[1]).tolist(), token_labels(run.record.keys)
-    names = list(dict.fromkeys(labelled[place] for place in sinks))
+    names = list(dict.fromkeys(labelled[at] for at in sinks))
     sink = " and ".join(names) if len(names) <= 2 else "special tokens"
     sink = "first token" if sinks == [0] else sink
     words = [f"sink heads: {resting} of {len(run.heads)} ({sink})"] if resting else []
     labels = [entry.label for entry in run.heads if entry.label.is_finding]
+    source = "none: attnviz patterns measures them"
     if labels:
-        source = _SOURCES[labels[0].source].format(date=spoken_date(labels[0].date))
-        return [source, *words]
-    if run.record.model.weights == "random":
-        return ["none: random weights", *words]
-    return ["none: attnviz patterns measures them", *words]
+        source = _SOURCES[labels[0].source].format(date=facts.spoken_date(labels[0].date))
+    elif run.record.model.weights == "random":
+        source = "none: random weights"
+    return [source, *words]
 
 
 # The links of this text ----------------------------------------------------------------------
@@ -135,36 +124,32 @@ def _of_text(report: HeadsReport) -> str:
         return f"{_ARBITRARY}, so links are not tested."
     if all(entry.scores["entropy"] is None for entry in run.heads):
         return "The weights of every head are not numbers (NaN): nothing can be said of them."
-    said = report.told
-    if links is None and not said:
-        nearest = strongest_links(run, 2, each=1, unusual=True)
-        unusual = ", ".join(_named(run, each) for each in nearest) or "none"
+    if links is None and not report.told:
+        nearest = strongest_links(run, 2, of_each=1, unusual=True)
+        unusual = ", ".join(_named(run, link) for link in nearest) or "none"
         return f"The text is too long to test each link. Furthest above control: {unusual}."
     if links is not None and not links.pairs:
         return (
             "No link is tested: without sinks, punctuation and unknown tokens, fewer than two "
             "words are left."
         )
-    if not said:
+    if not report.told:
         return _AS_USUAL
-    first, *others = (_told(run, telling) for telling in said)
-    for more in others:
-        if fits_two_lines(f"{first} {more}"):
-            return f"{first} {more}"
-    return first
+    first, *others = (_told(run, telling) for telling in report.told)
+    both = (f"{first} {other}" for other in others)
+    return next(filter(facts.fits_two_lines, both), first)
 
 
 def _told(run: HeadsRecord, telling: Telling) -> str:
     """Return the sentence on a link that is worth saying."""
     why, link = telling.why, telling.link
     query, key = quoted_ends(run, link)
-    name, weight = run.name(link.layer, link.head), share(telling.weight)
-    heads = len(run.heads)
+    name, weight, heads = run.name(link.layer, link.head), share(telling.weight), len(run.heads)
     if why == "induction" and telling.copy is not None:
         copy = quoted_word(run.record.queries, telling.copy)
         return f"Induction: {query} attends to {key}, which followed {copy} ({name} {weight})."
     if why == "label":
-        label = next(entry.label for entry in run.heads if entry.place == (link.layer, link.head))
+        label = run.scores(link.layer, link.head).label
         return f"{name} ({label.said}) links {query} to {key} ({weight})."
     if why == "asked":
         compared = f"{weight}, control {share(link.habit)}"
@@ -218,7 +203,7 @@ def _of_word(report: HeadsReport, word: WordPlaces) -> str:
 
 def _of_pair(run: HeadsRecord, pair: PairLinks) -> str:
     best, tried = pair.links[0], len(pair.links)
-    beyond = sum(each.beats_chance for each in pair.links)
+    beyond = sum(link.beats_chance for link in pair.links)
     tried_words = "heads" if len(pair.directions) == 1 else "head × direction pairs"
     return (
         f"{pair.names[best.direction]}: {_at(run, best)}, "
@@ -229,33 +214,27 @@ def _of_pair(run: HeadsRecord, pair: PairLinks) -> str:
 
 
 def _of_heads(report: HeadsReport) -> str:
-    run = report.first
-    first = run.heads[0]
-    what, place = first.label, first.place
-    score = scored(what.said, what.score)
-    said = f"is labelled {score}" if what.is_finding else f"has no label (here {score})"
-    said = f"{run.name(*place)} {said}"
-    said += label_source([first.label], " ({source}, {date})")
-    if place in run.sinks and what.said != "sink":
-        said += f", sink weight {share(run.sinks[place])}"
-    weights, sink = run.weights(*place)[None], report.view.sink
-    alone = replace(run.record, layers=(LayerWeights(first.layer, (first.head,), weights),))
-    above = None if sink else agreed_links(alone)
+    run, first, others = report.first, report.first.heads[0], len(report.first.heads) - 1
+    label, head, sink = first.label, first.place, report.view.sink
+    score = scored(label.said, label.score)
+    words = f"is labelled {score}" if label.is_finding else f"has no label (here {score})"
+    words = f"{run.name(*head)} {words}" + facts.label_source([label], " ({source}, {date})")
+    if head in run.sinks and label.said != "sink":
+        words += f", sink weight {share(run.sinks[head])}"
+    weights = LayerWeights(first.layer, (first.head,), run.weights(*head)[None])
+    above = None if sink else agreed_links(replace(run.record, layers=(weights,)))
     if above and above.links:
         link = above.links[0]
         pair = " → ".join(quoted_ends(run, link))
         compared = f"{share(link.weight)} (control {share(link.habit)})"
-        more = f"its link furthest above its control is {pair}, {compared}"
-        if link.weight - link.habit < NO_MORE:
-            more = "no link is above its control"
-        said += f"; {more}"
+        more = f"; its link furthest above its control is {pair}, {compared}"
+        words += "; no link is above its control" if link.weight - link.habit < NO_MORE else more
     else:
-        strongest = head_links(run, *place, len(first.scores), sink)
+        strongest = head_links(run, *head, len(first.scores), sink)
         crosses = run.record.kind == "cross"
-        apart = [each for each in strongest if crosses or each.query != each.key]
-        said += f"; its strongest link is {link_words(run, apart[0])}" if apart else ""
-    others = len(run.heads) - 1
-    return f"{said}." + (f" {counted(others, 'more head')} below." if others else "")
+        apart = [link for link in strongest if crosses or link.query != link.key]
+        words += f"; its strongest link is {link_words(run, apart[0])}" if apart else ""
+    return f"{words}." + (f" {counted(others, 'more head')} below." if others else "")
 
 
 def _of_order(run: HeadsRecord, measure: str) -> str:
@@ -266,66 +245,61 @@ def _of_order(run: HeadsRecord, measure: str) -> str:
     ]
     (first, top), (last, bottom) = known[0], known[-1]
     most, least = ("highest", "lowest") if top >= bottom else ("lowest", "highest")
-    said = f"By {said_name(measure)}, {first} scores {most} ({top:.2f})"
+    words = f"By {said_name(measure)}, {first} scores {most} ({top:.2f})"
     if len(known) > _NAMED:
-        said += f", then {listed([f'{name} ({value:.2f})' for name, value in known[1:_NAMED]])}"
-    return said + (f"; {last} scores {least} ({bottom:.2f})." if len(known) > 1 else ".")
-
-
-def _of_padding(report: HeadsReport, hidden: Bools) -> str:
-    """Return what the words of a text give to its padding, the keys that the last run hides."""
-    run = report.first
-    shares = {
-        place: float(run.weights(*place)[~hidden][:, hidden].sum(-1).mean()) for place in run.places
-    }
-    most = max(shares, key=lambda place: shares[place])
-    return (
-        f"Without a padding mask, words give {share(sum(shares.values()) / len(shares))} of their "
-        f"attention to {counted(int(hidden.sum()), 'padding token')}, most in {run.name(*most)} "
-        f"({share(shares[most])}); with it, none."
-    )
+        words += f", then {listed([f'{name} ({value:.2f})' for name, value in known[1:_NAMED]])}"
+    return words + (f"; {last} scores {least} ({bottom:.2f})." if len(known) > 1 else ".")
 
 
 def _of_runs(report: HeadsReport) -> str:
+    first, hidden = report.first, padding_of(report.reports[-1].record)
     if report.of_texts:
-        heads, texts = len(report.first.places), len(report.reports)
-        times = [sum(run.rests(*place) for run in report.reports) for place in report.first.places]
-        always, some = times.count(texts), sum(0 < each < texts for each in times)
+        heads, texts = len(first.places), len(report.reports)
+        times = [sum(run.rests(*head) for run in report.reports) for head in first.places]
+        always, some = times.count(texts), sum(0 < number < texts for number in times)
         if not any(times):
             return f"{texts:,} texts, head by head; no head attends mostly to a sink."
         return (
             f"{always} of {heads} heads attend mostly to the attention sink in each of "
             f"{texts:,} texts, {some} more in some."
         )
-    moved = [(value, place) for each in report.moved for place, value in (each or {}).items()]
+    moved = [(value, head) for run in report.moved for head, value in (run or {}).items()]
     if not moved:
         return f"{len(report.reports)} kinds of attention over different texts, head by head."
-    if (hidden := padding_of(report.reports[-1].record)) is not None:
-        return _of_padding(report, hidden)
+    if hidden is not None:  # what the words of a text give to its padding
+        shares = {
+            head: float(first.weights(*head)[~hidden][:, hidden].sum(-1).mean())
+            for head in first.places
+        }
+        head = max(shares, key=lambda head: shares[head])
+        return (
+            f"Without a padding mask, words give {share(sum(shares.values()) / len(shares))} of "
+            f"their attention to {counted(int(hidden.sum()), 'padding token')}, most in "
+            f"{first.name(*head)} ({share(shares[head])}); with it, none."
+        )
     mean = sum(value for value, _ in moved) / len(moved)
-    most, place = max(moved)
-    first = " and ".join(run_names(report)[1][0])
+    most, head = max(moved)
     return (
-        f"Compared with {first}, {share(mean)} of a head's attention moves to other keys on "
-        f"average, most in {report.first.name(*place)} ({share(most)})."
+        f"Compared with {' and '.join(run_names(report)[1][0])}, {share(mean)} of a head's "
+        f"attention moves to other keys on average, most in {first.name(*head)} ({share(most)})."
     )
-
-
-# A long text ---------------------------------------------------------------------------------
 
 
 def long_finding(report: LongHeads) -> str:
     """Return a sentence: how many heads attend to the sink, and which head looks back furthest."""
+
+    def distance(head: LongHead) -> float:
+        return head.scores.get("distance") or 0.0
+
     sinking = [head for head in report.heads if (head.scores.get("first") or 0) > SINK_WEIGHT]
     others = [head for head in report.heads if head not in sinking]
     if len(report.heads) == 1:
         (head,) = report.heads
         sinks = "sinks" if sinking else "does not sink"
-        distance = head.scores.get("distance") or 0.0
         return (
             f"{report.head_name(head[:2])} {sinks} on the first token (weight "
-            f"{share(head.scores.get('first') or 0.0)}) and looks {distance:,.0f} tokens away on "
-            f"average (uniform attention: {head.even:,.0f})."
+            f"{share(head.scores.get('first') or 0.0)}) and looks {distance(head):,.0f} tokens "
+            f"away on average (uniform attention: {head.even:,.0f})."
         )
     verb = "sinks" if len(sinking) < 2 else "sink"
     words = (
@@ -334,12 +308,11 @@ def long_finding(report: LongHeads) -> str:
     )
     if not others:
         return f"{words}."
-    furthest = max(others, key=lambda head: head.scores.get("distance") or 0.0)
-    distance = furthest.scores.get("distance") or 0.0
+    furthest = max(others, key=distance)
     which = "of the others, " if sinking else ""
     return (
-        f"{words}; {which}{report.head_name(furthest[:2])} looks furthest away, {distance:,.0f} "
-        f"tokens on average (uniform attention: {furthest.even:,.0f})."
+        f"{words}; {which}{report.head_name(furthest[:2])} looks furthest away, "
+        f"{distance(furthest):,.0f} tokens on average (uniform attention: {furthest.even:,.0f})."
     )
 
 
@@ -385,7 +358,7 @@ def run_names(report: HeadsReport) -> tuple[list[str], list[list[str]]]:
     if not report.of_texts:
         return variant_names([run.record for run in report.reports])
     shared, _ = variant_names([report.first.record])
-    return shared, [[f"“{cut(visible(each.text), _LONGEST)}”"] for each in report.reports]
+    return shared, [[f"“{cut(visible(run.text), _LONGEST)}”"] for run in report.reports]
 
 
 _LONGEST = 40
@@ -399,9 +372,6 @@ def removed_words(run: HeadsRecord) -> str:
     return ", ".join([*names[:_REMOVED], *more])
 
 
-# What a head does ----------------------------------------------------------------------------
-
-
 def name_words(run: HeadsRecord, scores: HeadScores) -> Words:
     """Return a head's name, with that of its key/value head if several heads share that."""
     group = run.record.model.group(scores.head)
@@ -411,11 +381,11 @@ def name_words(run: HeadsRecord, scores: HeadScores) -> Words:
 
 def score_words(run: HeadsRecord, scores: HeadScores) -> list[str]:
     """Return strings: a head's label, its sink weight, its entropy, and the sorting measure."""
-    words, measure = label_words(scores.label), run.sorted_by
+    words, measure = facts.label_words(scores.label), run.sorted_by
     sink = run.sinks.get(scores.place)
     if sink is not None and scores.label.name not in SINKS and scores.label is not NO_LABEL:
         words.append(f"sink weight {share(sink)}")
-    words += entropy_words(scores)
+    words += facts.entropy_words(scores)
     if measure and measure not in ("entropy", scores.label.name):
         value = scores.scores[measure]
         shown = "not measured" if value is None else f"{value:.2f}"

@@ -7,13 +7,20 @@ from functools import partial
 
 from attnviz.draw import document as doc
 from attnviz.draw.labels import cut, token_label
+from attnviz.draw.maps import signed_tint
 from attnviz.draw.numbers import NumberScale, counted
 from attnviz.draw.provenance import UNLIKELY, fits_two_lines, known_text, label_title, probability
-from attnviz.draw.scale import signed_tint
 from attnviz.engine.attribution.lens import BlockReading
 from attnviz.inspect.lens.report import FAR, LensReport
-from attnviz.prompts.naming import LONGEST_TOKEN, is_piece, logits, next_word, placed, quoted
-from attnviz.prompts.shown import prompt_document
+from attnviz.prompts.naming import (
+    LONGEST_TOKEN,
+    is_piece,
+    logits,
+    next_word,
+    placed,
+    prompt_document,
+    quoted,
+)
 
 _FEW, _MANY = 3, 5
 """How many words are listed of a prediction where there is little room, and where there is much."""

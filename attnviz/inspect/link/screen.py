@@ -17,8 +17,7 @@ from attnviz.draw.signed import interval_text, ranked_table, signed_grid, signed
 from attnviz.engine.attribution.scores import SIDES, StreamPart
 from attnviz.inspect.link.report import LinkPart, LinkReport
 from attnviz.measures.bootstrap import LEAST_TEXTS
-from attnviz.prompts.naming import nats, placed
-from attnviz.prompts.shown import prompt_document
+from attnviz.prompts.naming import nats, placed, prompt_document
 from attnviz.records import Tokens
 
 _GAP = 3

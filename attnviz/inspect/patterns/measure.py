@@ -30,7 +30,7 @@ from attnviz.measures.rows import (
 )
 from attnviz.measures.rows import on_host as rows_on_host
 from attnviz.measures.sinks import even_weights, norm_weighted, rescaled
-from attnviz.records import Bools, Kind, Tokens
+from attnviz.records import Bools, Kind
 
 Array = NDArray[np.float64]
 Place = tuple[int, int]
@@ -72,17 +72,14 @@ class TextScores:
 
 def joined(parts: Sequence[TextScores], lost: Iterable[Place]) -> TextScores:
     """Return the scores of all heads over a text, from those of groups. lost: heads with NaN."""
-    places = [place for part in parts for place in part.places]
-    order = sorted(range(len(places)), key=lambda at: places[at])
-
-    def over_heads(name: str) -> dict[Any, NDArray[Any]]:
+    heads = [head for part in parts for head in part.places]
+    order = sorted(range(len(heads)), key=lambda at: heads[at])
+    own = dict[str, Any]()
+    for name in ("scores", "base", "reach", "delimiters", "beside"):
         arrays = [getattr(part, name) for part in parts]
         keys = arrays[0] if arrays else ()
-        return {key: np.concatenate([one[key] for one in arrays])[order] for key in keys}
-
-    ordered, lists = tuple(places[at] for at in order), ("scores", "base", "reach", "delimiters")
-    own: dict[str, Any] = {name: over_heads(name) for name in (*lists, "beside")}
-    return TextScores(ordered, **own, lost=frozenset(lost))
+        own[name] = {key: np.concatenate([of[key] for of in arrays])[order] for key in keys}
+    return TextScores(tuple(heads[at] for at in order), **own, lost=frozenset(lost))
 
 
 def in_view(view: View, weights: Weights, norms: Weights | None) -> Weights:
@@ -223,8 +220,8 @@ class LayerSums:
                 counts = counts & (alive if values.ndim == 2 else alive[:, None])
             totals.append(summed(counted(values, counts)))
             numbers.append(np.broadcast_to(counts.sum(-1), tuple(totals[-1].shape)))
-        (marked, *found) = all_on_host([marks, *totals])
-        sums = dict(zip(formulas, zip(found, numbers, strict=True), strict=True))
+        (marked, *arrays) = all_on_host([marks, *totals])
+        sums = dict(zip(formulas, zip(arrays, numbers, strict=True), strict=True))
         further = {"marks": marked}
         if rows.text.attention.kind == "cross":
             y, x = centre_rows(rows.weights).astype(np.float64), rows.queries.astype(np.float64)
@@ -240,8 +237,8 @@ def _of_all(parts: Sequence[_Measured], heads: Sequence[int]) -> _Measured:
         return parts[0]
     order = np.argsort(heads)
 
-    def joined(each: Any) -> Any:
-        return np.concatenate(each)[order]
+    def joined(arrays: Any) -> Any:
+        return np.concatenate(arrays)[order]
 
     sums = {
         name: (joined([of[name][0] for of, _ in parts]), joined([of[name][1] for of, _ in parts]))
@@ -285,7 +282,7 @@ def measure(
     texts: Sequence[ProbeText],
     attention: Conditions,
     heads: Selection | None,
-    work: Callable[[int], None] = lambda cells: None,
+    work: Callable[[float], None] = lambda cells: None,
     reduce: Reduce = "auto",
     beside: Callable[[ProbeText], Beside] | None = None,
 ) -> tuple[TextScores, ...]:
@@ -303,7 +300,7 @@ def measure(
             "--reduce fused sums the weights of one text as they are: leave it out with --kind "
             "cross, --without-first and --norm-weighted"
         )
-    info, found = probing.model.info, dict[int, TextScores]()
+    info, scores = probing.model.info, dict[int, TextScores]()
     at_once = sizes(info.device)
     # Processes that share a model send each other what is read, and sums are small. So they are
     # beside maps that a GPU would send to the processor, except for the shortest texts.
@@ -325,16 +322,15 @@ def measure(
             results = sums_or_maps(info, size, reduce, sums, maps, short=short)
         else:
             results = maps()
-        for text, scores in zip(batch, results, strict=True):
-            found[id(text)] = scores
+        for text, own in zip(batch, results, strict=True):
+            scores[id(text)] = own
             work(cells_of(text, probing.kind))
-    return tuple(found[id(text)] for text in texts)
+    return tuple(scores[id(text)] for text in texts)
 
 
 def cells_of(text: ProbeText, kind: Kind) -> int:
     """Return the work for a text: its number of query–key pairs. kind: of attention."""
-    queries, keys = _axes(text, kind)
-    return len(queries) * len(keys)
+    return len(text.passage.queries(kind)) * len(text.passage.keys(kind))
 
 
 class _Scoring:
@@ -347,12 +343,11 @@ class _Scoring:
         heads: Selection | None,
         beside: Callable[[ProbeText], Beside] | None,
     ) -> None:
-        self._attention = attention
-        self._selection = heads
-        self._texts = texts
+        self._attention, self._selection, self._texts = attention, heads, texts
+        kind = attention.kind
         self._facts = [
-            TextFacts(*_axes(text, attention.kind), attention, SHUFFLES, passing=True)
-            for text in texts
+            TextFacts(passage.queries(kind), passage.keys(kind), attention, SHUFFLES, passing=True)
+            for passage in (text.passage for text in texts)
         ]
         self._kept: dict[int, tuple[int, ...]] = {}
         self._sums: dict[tuple[int, int], LayerSums] = {}
@@ -368,9 +363,8 @@ class _Scoring:
         return self._attention.view == "norm-weighted"
 
     def wants(self, kind: Kind, layer: int) -> bool:
-        return kind == self._attention.kind and (
-            self._selection is None or layer in self._selection
-        )
+        wanted = self._selection is None or layer in self._selection
+        return wanted and kind == self._attention.kind
 
     def observe(
         self,
@@ -404,11 +398,10 @@ class _Scoring:
         else:
             self._sums_of(text, layer).add(shown, start, mask)
 
-    def sums(self, text: int, kind: Kind, layer: int, found: ReducedLayer) -> None:
+    def sums(self, text: int, kind: Kind, layer: int, reduced: ReducedLayer) -> None:
         """Score all rows of a layer through their sums."""
-        kept = self._heads_of(layer, found.heads)
-        if kept:
-            broken = self._sums_of(text, layer).add_sums(found, kept)
+        if kept := self._heads_of(layer, reduced.heads):
+            broken = self._sums_of(text, layer).add_sums(reduced, kept)
             self._lost[text] |= {(layer, kept[at]) for at in np.flatnonzero(broken)}
 
     def _sums_of(self, text: int, layer: int) -> LayerSums:
@@ -457,7 +450,3 @@ class _Scoring:
             places = [(layer, head) for head in self._kept[layer]]
             self._parts[text].append(sums.scores(places))
         return [joined(*of_text) for of_text in zip(self._parts, self._lost, strict=True)]
-
-
-def _axes(text: ProbeText, kind: Kind) -> tuple[Tokens, Tokens]:
-    return text.passage.queries(kind), text.passage.keys(kind)

@@ -59,7 +59,7 @@ class PatternScores:
     control: the scores of the same head in the random baseline; empty without one.
     intervals: by score, the ends of its 95% confidence interval, if it has one: Student's over
         texts, for a relation Wilson's over word pairs.
-    said: the label of the head on a person's own text by the rule of a single text; else None.
+    text_label: the head's label on a person's own text by the rule of a single text; else None.
     pairs: for each score (score, base rate) over single texts (or seeds, or folds), in their order.
     reach: the share of a text's queries that could show a score, mean over texts, in [0, 1].
     one_delimiter: the share of the gain of ``delimiter`` over chance that a single token gives.
@@ -78,7 +78,7 @@ class PatternScores:
     statistics: Mapping[str, float | None] = field(default_factory=dict)
     control: Mapping[str, float | None] = field(default_factory=dict)
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    said: HeadLabel | None = None
+    text_label: HeadLabel | None = None
     pairs: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
     reach: Mapping[str, float] = field(default_factory=dict)
     one_delimiter: float = 0.0
@@ -113,7 +113,8 @@ class PatternScores:
     @property
     def events(self) -> int | None:
         """Return how many tokens of the user's own text show the label; None for probes."""
-        return None if self.said is None or self.said.name != self.label else self.said.events
+        own = self.text_label
+        return None if own is None or own.name != self.label else own.events
 
     @property
     def by_text(self) -> dict[str, tuple[float, ...]]:
@@ -122,10 +123,8 @@ class PatternScores:
 
     @property
     def _sink(self) -> HeadLabel | None:
-        said = self.said
-        return (
-            said if said is not None and said.name == self.label and not said.is_finding else None
-        )
+        own = self.text_label
+        return own if own is not None and own.name == self.label and not own.is_finding else None
 
 
 @dataclass(frozen=True)

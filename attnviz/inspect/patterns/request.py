@@ -79,11 +79,6 @@ class _Shown(Options, panel="View"):
 class PatternsRequest(Truncation, Kind, HeadChoice, _Scoring, _Shown, Known, IndexBase, Seed):
     """All options of ``patterns``."""
 
-    @property
-    def is_usual(self) -> bool:
-        """Return whether all heads are scored in the default way; only then labels are stored."""
-        return self.view == "raw" and not (self.probe or self.control or self.layer or self.head)
-
     def control_seed(self, drawn: int | None) -> int | None:
         """Return the seed of the random baseline, a model with random parameters; None without one.
 

@@ -24,13 +24,11 @@ from attnviz.inspect.patterns.probes import (
     ON_TEXT,
     OWN,
     SCORES_OF,
+    AnnotatedSentence,
     ProbeText,
     described,
     measures_of,
     probe_texts,
-)
-from attnviz.inspect.patterns.relations import (
-    AnnotatedSentence,
     relation_base_rate,
     shipped_sentences,
 )
@@ -50,6 +48,7 @@ from attnviz.measures.one_text import head_scores
 from attnviz.measures.registry import DESCRIBED, LABELS, MEASURES, NEEDS, View, label_named
 from attnviz.measures.rows import Conditions
 from attnviz.models.model import Model
+from attnviz.progress import shares_of
 from attnviz.records import SINKS, UNKNOWN_NOTE, HeadLabel, Input, Kind, ModelInfo, Source
 from attnviz.texts import natural_texts
 
@@ -61,8 +60,7 @@ _ONE_DELIMITER = 2 / 3
 """The most of the gain of ``delimiter`` over chance that a single token, such as a comma, may give:
 above it, the head attends to that token, and nothing is known of other delimiters."""
 
-_READ = 256
-"""The most tokens of a person's own text in which labels are sought, to limit memory."""
+_READ = 256  # the most tokens of a person's own text in which labels are sought, to limit memory
 
 
 def score_patterns(
@@ -103,19 +101,13 @@ def score_patterns(
         sentences = shipped_sentences() if text is None else ()
     probes, skipped = probe_texts(probing, text, sentences, seeds)
     runs = 1 if control is None else 2
-    total, done = runs * sum(cells_of(probe, probing.kind) for probe in probes), 0
-
-    def work(cells: int) -> None:
-        nonlocal done
-        done += cells
-        progress(done / max(total, 1))
-
+    work = shares_of(runs * sum(cells_of(probe, probing.kind) for probe in probes), progress)
     used = {relation for probe in probes for relation, _, _ in probe.pairs}
     relations = (*(name for name in LABELS if name in used), *sorted(used - set(LABELS)))
     attention = Conditions(probing.kind, probing.causal, view, probing.ranked)
     results = measure(probing, probes, attention, heads, work, reduce)
-    found = summaries(probes, results, relations)
-    if not found:
+    scores = summaries(probes, results, relations)
+    if not scores:
         raise UsageError(
             "none of the chosen layers has such a head: choose others with --layer or --head"
         )
@@ -123,32 +115,32 @@ def score_patterns(
     if control is not None:
         random = measure(probing.twin(control), probes, attention, heads, work, reduce)
         twin = summaries(probes, random, relations)
-    said = None
+    of_text, labels = None, list[HeadLabel]()
     if text is not None:
         before = known_labels(model, probing.kind, ignored=no_known_labels)
-        said = _said(probing, text, heads, before) if not text.text.unknown else {}
+        of_text = {} if text.text.unknown else _labels_of_text(probing, text, heads, before)
+        labels = [*of_text.values()]
     annotated = dict.fromkeys(pair.relation for sentence in sentences for pair in sentence.pairs)
     report = scored_report(
         model.info,
         attention,
-        found,
-        {place for result in results for place in result.lost},
+        scores,
+        {head for result in results for head in result.lost},
         probes=described(probing, probes, relations, skipped),
         notes=_notes(probing, probes, relations),
         control=control,
         twin=twin,
-        said=said,
+        text_labels=of_text,
         own=text is not None,
         relations=relations,
         unscored=[name for name in annotated if name not in relations],
     )
-    labels = [*(said or {}).values()]
     source: Source = next((label.source for label in labels if label.is_known), "text")
     return replace(
         report,
         seconds=time.monotonic() - began,
         index_base=index_base,
-        labels_from="none" if said is None else source,
+        labels_from="none" if of_text is None else source,
         labels_date=max((label.date for label in labels), default=""),
     )
 
@@ -156,23 +148,23 @@ def score_patterns(
 def scored_report(
     info: ModelInfo,
     attention: Conditions,
-    found: Mapping[Place, PatternScores],
+    scores: Mapping[Place, PatternScores],
     lost: Collection[Place],
     *,
     probes: tuple[Probe, ...],
     notes: tuple[str, ...] = (),
     control: int | None = None,
     twin: Mapping[Place, PatternScores] = MappingProxyType({}),
-    said: Mapping[Place, HeadLabel] | None = None,
+    text_labels: Mapping[Place, HeadLabel] | None = None,
     own: bool = True,
     relations: Sequence[str] = (),
     unscored: Sequence[str] = (),
 ) -> PatternReport:
     """Return the report of the heads' scores: their strengths and labels.
 
-    found: the scores by (layer, head). lost: the heads with weights that are not numbers.
+    scores: those by (layer, head). lost: the heads with weights that are not numbers.
     control, twin: the seed of the random baseline and its scores; None and empty without one.
-    said: the labels on a person's one text. own: whether a person gave the texts.
+    text_labels: the labels on a person's one text. own: whether a person gave the texts.
     relations, unscored: the annotated relations that were measured, and those that could not be.
     """
     names = tuple(
@@ -180,11 +172,12 @@ def scored_report(
         for name in dict.fromkeys((*LABELS, *relations))
         if any(
             head.scores.get(name) is not None and head.base_rate.get(name) is not None
-            for head in found.values()
+            for head in scores.values()
         )
     )
-    least = clear_deviations(len(found) * len(relations))
-    rule = _Rule(names, math.inf if info.weights == "random" else THRESHOLD, least, said)
+    least = clear_deviations(len(scores) * len(relations))
+    threshold = math.inf if info.weights == "random" else THRESHOLD
+    rule = _Rule(names, threshold, least, text_labels)
     # The random heads of a layer are drawn alike, so that the highest score of any counts.
     floors: dict[int, dict[str, float]] = {}
     for (layer, _), drawn in twin.items():
@@ -193,10 +186,19 @@ def scored_report(
             if score is not None:
                 known[name] = max(score, known.get(name, score))
     heads = []
-    for place, head in found.items():
-        labelled = _lost(head) if place in lost else rule.labelled(head, floors.get(place[0], {}))
-        random = twin[place].scores if place in twin else {}
-        heads.append(replace(labelled, control=random))
+    for place, head in scores.items():
+        if place not in lost:
+            head = rule.labelled(head, floors.get(place[0], {}))
+        else:  # the texts on which a head did not overflow are no fair sample
+            head = PatternScores(
+                *place,
+                label=None,
+                scores=dict.fromkeys(head.scores),
+                base_rate=head.base_rate,
+                measured=dict.fromkeys(head.measured, 0),
+                statistics=dict.fromkeys(head.statistics),
+            )
+        heads.append(replace(head, control=twin[place].scores if place in twin else {}))
     if lost:
         overflow = "some weights are not numbers: those heads have no label"
         notes += (f"{overflow}{info.overflow_advice}",)
@@ -214,7 +216,7 @@ def scored_report(
         labels=names,
         probes=probes,
         not_measured=_not_measured(attention, heads, own=own, relations=unscored),
-        untestable=_untestable(found.values(), relations, least),
+        untestable=_untestable(scores.values(), relations, least),
         control=by_chance,
         notes=notes,
     )
@@ -261,7 +263,7 @@ def summaries(
     texts: Sequence[ProbeText], results: Sequence[TextScores], relations: Sequence[str]
 ) -> dict[Place, PatternScores]:
     """Return the pattern scores of each head by (layer, head), in that order, without a label."""
-    heads = blank(sorted({place for result in results for place in result.places}))
+    heads = blank(sorted({head for result in results for head in result.places}))
     for probe in dict.fromkeys(text.probe for text in texts):
         own = [result for text, result in zip(texts, results, strict=True) if text.probe == probe]
         if probe in SCORES_OF and heads:
@@ -269,19 +271,14 @@ def summaries(
     sentences = [pair for pair in zip(texts, results, strict=True) if pair[0].words is not None]
     for relation in relations if heads else ():
         _enter_relation(heads, relation, sentences)
-    return unlabelled(heads)
+    return {head: PatternScores(*head, label=None, **own) for head, own in heads.items()}
 
 
-def blank(places: Iterable[Place]) -> dict[Place, dict[str, Any]]:
+def blank(heads: Iterable[Place]) -> dict[Place, dict[str, Any]]:
     """Return for each head the fields of a ``PatternScores`` by name, all without values."""
     kinds = ("scores", "base_rate", "intervals", "measured", "reach", "pairs", "agreeing")
     none = dict.fromkeys(DESCRIBED)
-    return {place: {"statistics": {**none}} | {kind: {} for kind in kinds} for place in places}
-
-
-def unlabelled(heads: Mapping[Place, dict[str, Any]]) -> dict[Place, PatternScores]:
-    """Return a ``PatternScores`` without label for each head. heads: the fields, see ``blank``."""
-    return {place: PatternScores(*place, label=None, **own) for place, own in heads.items()}
+    return {head: {"statistics": {**none}} | {kind: {} for kind in kinds} for head in heads}
 
 
 def _enter_probe(heads: Mapping[Place, dict[str, Any]], probe: str, stack: Stack) -> None:
@@ -352,21 +349,21 @@ class _Rule(NamedTuple):
     """The rule by which a pattern score becomes the label of a head.
 
     threshold, deviations: see ``best_label``; heads with random parameters do not reach them.
-    said: the labels by ``one_text`` on a person's own text, which is too short for the threshold
+    text_labels: those by ``one_text`` on a person's own text, which is too short for the threshold
         alone; None for the probes. Relations are annotated by hand and always use the threshold.
     """
 
     names: Sequence[str]
     threshold: float
     deviations: float
-    said: Mapping[Place, HeadLabel] | None = None
+    text_labels: Mapping[Place, HeadLabel] | None = None
 
     def labelled(self, head: PatternScores, floors: Mapping[str, float]) -> PatternScores:
         """Return the head with its label and what stands behind it."""
         gains = strengths(self.names, head.scores, head.base_rate, floors)
-        said = None if self.said is None else self.said.get(head.place)
-        label = self._label(head, gains, said)
-        head = replace(head, strength=gains, said=said)
+        of_text = None if self.text_labels is None else self.text_labels.get(head.place)
+        label = self._label(head, gains, of_text)
+        head = replace(head, strength=gains, text_label=of_text)
         if label is None:
             return head
         margin = (head.scores[label] or 0.0) - (head.base_rate[label] or 0.0)
@@ -374,7 +371,7 @@ class _Rule(NamedTuple):
         return replace(head, label=label, margin=margin, agreement=agreement)
 
     def _label(
-        self, head: PatternScores, gains: Mapping[str, float], said: HeadLabel | None
+        self, head: PatternScores, gains: Mapping[str, float], of_text: HeadLabel | None
     ) -> str | None:
         gains = {
             name: gain
@@ -382,12 +379,11 @@ class _Rule(NamedTuple):
             if head.reach.get(name, 1.0) >= _REACH
             and not (name == "delimiter" and head.one_delimiter > _ONE_DELIMITER)
         }
-        if self.said is not None and self.threshold < 1:
-            if said is not None and head.scores.get(said.name) is not None:
-                return said.name
-            gains = {
-                name: gain for name, gain in gains.items() if label_named(name).family == "relation"
-            }
+        if self.text_labels is not None and self.threshold < 1:
+            if of_text is not None and head.scores.get(of_text.name) is not None:
+                return of_text.name
+            relations = (name for name in gains if label_named(name).family == "relation")
+            gains = {name: gains[name] for name in relations}
         return best_label(
             gains, head.scores, head.base_rate, head.measured, self.threshold, self.deviations
         )
@@ -399,27 +395,11 @@ class _Rule(NamedTuple):
         pairs = head.pairs.get(label, ())
         if len(pairs) < 2:
             return None
-        gains = [strength(score, base) for score, base in pairs]
-        least = least_strength(label)
+        gains, least = [strength(*pair) for pair in pairs], least_strength(label)
         return sum(gain is not None and gain >= least for gain in gains) / len(pairs)
 
 
-def _lost(head: PatternScores) -> PatternScores:
-    """Return the entry of a head without any score, because it overflowed on some text.
-
-    The texts on which it did not overflow are no fair sample.
-    """
-    return PatternScores(
-        *head.place,
-        label=None,
-        scores=dict.fromkeys(head.scores),
-        base_rate=head.base_rate,
-        measured=dict.fromkeys(head.measured, 0),
-        statistics=dict.fromkeys(head.statistics),
-    )
-
-
-def _said(
+def _labels_of_text(
     probing: Probing,
     given: Input,
     heads: Mapping[int, Container[int]] | None,
@@ -474,19 +454,16 @@ def _not_measured(
     missing = [name for name in names if all(head.scores.get(name) is None for head in heads)]
     reasons = {name: _reason(name, attention, own) for name in missing}
     reasons = {name: reason for name, reason in reasons.items() if reason != NEEDS["two texts"]}
-    crosses = attention.kind == "cross"
+    crosses, natural = attention.kind == "cross", SCORES_OF[NATURAL]
     if not own and not crosses and "induction" not in names:
         absent = "the model has no room or too few tokens for random repeated ones"
         reasons |= dict.fromkeys(("duplicate", "induction", "prefix_matching"), absent)
-    natural = SCORES_OF[NATURAL]
     if not own and not any(name in names for name in natural.values()):
         able = (name for of, name in natural.items() if attention.lacks(MEASURES[of]) is None)
         reasons |= dict.fromkeys(able, "the tokenizer does not know the built-in texts")
-    unread = (
-        "words that belong together are in one text, and cross attention joins two"
-        if crosses
-        else "the annotated words are not whole tokens of the model"
-    )
+    unread = "the annotated words are not whole tokens of the model"
+    if crosses:
+        unread = "words that belong together are in one text, and cross attention joins two"
     return reasons | dict.fromkeys(relations, unread)
 
 

@@ -53,7 +53,12 @@ def _hints(report: PatternReport) -> Iterator[str]:
         known = "induction" if "induction" in labels else labels[0]
         yield f"--watch {shlex.quote(label_named(known).said)}: rank all heads"
     elif report.watch in labels:
-        words = ["attnviz", "ablate", "--head", name_of(report, report.labelled(report.watch)[0])]
+        words = [
+            "attnviz",
+            "ablate",
+            "--head",
+            report.head_name(report.labelled(report.watch)[0].place),
+        ]
         words += [] if report.model.name == "tiny" else ["--model", report.model.name]
         words += [] if report.kind in ("self", "encoder") else ["--kind", report.kind]
         words += ["--index-base", str(report.index_base)] if report.index_base else []
@@ -116,7 +121,7 @@ def _provenance(report: PatternReport) -> Iterator[tuple[str, str]]:
         yield "labels", _LABELS_FROM[report.labels_from].format(date=date)
     if (control := report.control) is not None:
         labelled = {label_named(name).said: count for name, count in control.labelled.items()}
-        counts = [f"{said} {count}" for said, count in labelled.items() if count]
+        counts = [f"{name} {count}" for name, count in labelled.items() if count]
         yield (
             "control",
             f"the same architecture with random weights, seed {control.seed}; its heads that would "
@@ -125,9 +130,9 @@ def _provenance(report: PatternReport) -> Iterator[tuple[str, str]]:
 
 
 def _probe_words(probe: Probe) -> str:
-    size = f"{probe.shortest:,} to {probe.longest:,}"
-    if probe.shortest == probe.longest:
-        size = f"{probe.longest:,}"
+    size = f"{probe.longest:,}"
+    if probe.shortest < probe.longest:
+        size = f"{probe.shortest:,} to {size}"
     parts = [f"{probe.name}: {counted(probe.texts, 'text')} of {size} tokens"]
     if probe.seeds:
         numbers = ", ".join(map(str, probe.seeds))
@@ -155,8 +160,7 @@ def _texts(report: PatternReport) -> int:
 
 # The finding ---------------------------------------------------------------------------------
 
-_TOLD = 5
-"""The most labels that the finding counts."""
+_TOLD = 5  # the most labels that the finding counts
 
 
 def finding(report: PatternReport, watch: str | None) -> str:
@@ -165,14 +169,13 @@ def finding(report: PatternReport, watch: str | None) -> str:
         return _watched_finding(report, watch)
     if report.model.weights == "random":
         return "Random weights: no head gets a label, whatever its scores."
-    total = len(report.heads)
+    total, labels = counted(len(report.heads), "head"), found_labels(report)
     counts = {name: len(report.labelled(name)) for name in report.labels}
-    labels = found_labels(report)
     if not labels:
         why = "no score is clearly above chance"
         if any(UNKNOWN_NOTE in note for note in report.notes):
             why = "more than a tenth of the tokens are unknown to the tokenizer"
-        return f"None of {counted(total, 'head')} has a label: {why}."
+        return f"None of {total} has a label: {why}."
     named = [name for name in labels if name not in SINKS]
     corpus = report.record is not None  # in which little may be repeated
     lack = "; no induction head" if counts.get("induction") == 0 and not corpus else ""
@@ -183,34 +186,30 @@ def finding(report: PatternReport, watch: str | None) -> str:
     also = f"; {more} sink head{'s' * (resting > 1)} on {over}" if resting else ""
     have = "has" if labelled == 1 else "have"
     source = _FINDING_FROM[report.labels_from].format(date=spoken_date(report.labels_date))
-    begin = f"{labelled} of {counted(total, 'head')} {have} a label{source}"
+    begin = f"{labelled} of {total} {have} a label{source}"
     for most in (_TOLD, 2, 1):
         words = [f"{counts[name]} {label_named(name).said}" for name in named[:most]]
         others = sum(counts[name] for name in named[most:])
         words += [f"{others} {'others' if others > 1 else 'other'}"] if others else []
-        said = f"{begin}{': ' if words else ''}{', '.join(words)}{also}{lack}."
-        if len(said) <= LONGEST_FINDING:
+        sentence = f"{begin}{': ' if words else ''}{', '.join(words)}{also}{lack}."
+        if len(sentence) <= LONGEST_FINDING:
             break
-    return said
+    return sentence
 
 
 def _watched_finding(report: PatternReport, watch: str) -> str:
-    said, ranked = label_named(watch).said, report.ranked(watch)
+    label, ranked = label_named(watch).said, report.ranked(watch)
     if not ranked:
-        return f"{said} was not measured: {_reason(report, watch)}."
+        return f"{label} was not measured: {_reason(report, watch)}."
+    best, labelled, size = ranked[0], len(report.labelled(watch)), behind(ranked[0], watch)
     if watch in report.untestable:
-        return (
-            f"{said} cannot be tested: a fixed offset explains "
-            f"{whole_percent(report.untestable[watch])} of {behind(ranked[0], watch)}."
-        )
-    best, labelled = ranked[0], len(report.labelled(watch))
+        explained = whole_percent(report.untestable[watch])
+        return f"{label} cannot be tested: a fixed offset explains {explained} of {size}."
     ends = interval(best, watch)
-    support = [f"chance {score(best.base_rate.get(watch))}"]
-    support += [f"95% {ends}"] if ends else []
-    support += [behind(best, watch)]
+    support = [f"chance {score(best.base_rate.get(watch))}", *[f"95% {ends}"] * bool(ends), size]
     return (
         f"{labelled} of {counted(len(report.heads), 'head')} {'has' if labelled == 1 else 'have'} "
-        f"the label {said}; best {name_of(report, best)} "
+        f"the label {label}; best {report.head_name(best.place)} "
         f"{score(best.scores.get(watch))} ({', '.join(support)})."
     )
 
@@ -222,16 +221,15 @@ def _reason(report: PatternReport, name: str) -> str:
 def gaps(report: PatternReport, watch: str | None = None, *, brief: bool = False) -> list[str]:
     """Return sentences on labels that cannot be tested or have no score, with the reasons."""
     if watch is not None:
-        if not report.ranked(watch):
-            return [f"not measured: {label_named(watch).said} ({_reason(report, watch)})"]
-        return []
+        reason = f"{label_named(watch).said} ({_reason(report, watch)})"
+        return [] if report.ranked(watch) else [f"not measured: {reason}"]
     rates = {label_named(name).said: rate for name, rate in report.untestable.items()}
     if brief:
         names = ", ".join(rates)
         return [f"cannot be tested: {names} (a fixed offset does just as well)"] if rates else []
     sentences = []
     if rates:
-        explained = ", ".join(f"{whole_percent(rate)} on {said}" for said, rate in rates.items())
+        explained = ", ".join(f"{whole_percent(rate)} on {name}" for name, rate in rates.items())
         sentences.append(
             "cannot be tested: with so few, or such regular, pairs even a perfect head cannot be "
             f"told apart from a fixed offset, which already scores {explained}"
@@ -239,7 +237,7 @@ def gaps(report: PatternReport, watch: str | None = None, *, brief: bool = False
     reasons: dict[str, list[str]] = {}
     for name, reason in report.not_measured.items():
         reasons.setdefault(reason, []).append(label_named(name).said)
-    return sentences + [f"not measured: {', '.join(said)} ({why})" for why, said in reasons.items()]
+    return sentences + [f"not measured: {', '.join(some)} ({why})" for why, some in reasons.items()]
 
 
 def explanation(report: PatternReport, names: Sequence[str]) -> doc.Explanation:
@@ -269,8 +267,7 @@ _CELL, _NAMES = 9, 3
 """The columns of a cell of the grid with its score, and of the names of the layers."""
 
 _LEAST_TABLE = 70
-_AROUND = 5
-"""The lines around the rows of a grid and of a table below it."""
+_AROUND = 5  # the lines around the rows of a grid and of a table below it
 
 
 def _first(report: PatternReport, max_width: int, lines: int) -> list[doc.Group]:
@@ -310,9 +307,10 @@ def _watched(report: PatternReport, name: str, top: int) -> Iterator[doc.Part]:
         return
     yield score_grid(report, name)
     table = _ranked(report, name, top)
-    listed, labelled = len(table.rows), len(report.labelled(name))
-    shown = f"the first {listed} of {len(ranked)}" if listed < len(ranked) else f"all {len(ranked)}"
-    title = f"Ranking: {shown} heads; {counted(labelled, 'head')} labelled"
+    shown, labelled = f"all {len(ranked)}", counted(len(report.labelled(name)), "head")
+    if len(table.rows) < len(ranked):
+        shown = f"the first {len(table.rows)} of {len(ranked)}"
+    title = f"Ranking: {shown} heads; {labelled} labelled"
     yield table._replace(title=[(title, True)], least=0)
 
 
@@ -321,25 +319,15 @@ def _ranked(report: PatternReport, name: str, top: int) -> doc.Table:
     return table._replace(least=LEAST_ROWS)
 
 
-# Tables, grids and words that other screens show too -------------------------------------------
-
-
 NOT_MEASURED = "n/m"
 """Shown in place of a missing number."""
 
 LEAST_ROWS = 4
 
 
-def name_of(report: PatternReport, entry: PatternScores) -> str:
-    return report.head_name(entry.place)
-
-
 def said_label(entry: PatternScores, absent: str = "–") -> str:
     """Return the head's label in words. absent: the text for a head without a label."""
     return absent if entry.label is None else label_named(entry.label).said
-
-
-# Numbers -------------------------------------------------------------------------------------
 
 
 def score(value: float | None, form: str = ".3f") -> str:
@@ -429,13 +417,15 @@ def _grid(
     report: PatternReport, cell: Callable[[PatternScores], doc.Cell], name: str, **fields: Any
 ) -> doc.HeadGrid:
     """Return a grid of the heads; their cells also get what is known of them."""
+    cells = {}
+    for entry in report.heads:
+        tip = f"{report.head_name(entry.place)}: {said_label(entry, 'no label')}"
+        for of, value in entry.scores.items():
+            if value is not None:
+                tip += f"\n{of} {score(value)}, chance {score(entry.base_rate.get(of))}"
+        values, label = _values(entry), said_label(entry, "")
+        cells[entry.place] = cell(entry)._replace(tip=tip, values=values, label=label)
     scale = doc.Scale(_TICKS, "strength", palette=shades(label_named(name).colour))
-    cells = {
-        entry.place: cell(entry)._replace(
-            tip=_tip(report, entry), values=_values(entry), label=said_label(entry, "")
-        )
-        for entry in report.heads
-    }
     return doc.head_grid(cells, report.index_base, scale=scale, **fields)
 
 
@@ -446,16 +436,6 @@ def _values(entry: PatternScores) -> dict[str, float]:
         own = name.removeprefix(ON_TEXT)
         values[said_name(own).replace("_", " ") + ", on text" * (own != name)] = value
     return {name: value for name, value in values.items() if value is not None}
-
-
-def _tip(report: PatternReport, entry: PatternScores) -> str:
-    """Return a remark with every pattern score of a head and its base rate, shown on pointing."""
-    scores = (
-        f"\n{name} {score(value)}, chance {score(entry.base_rate.get(name))}"
-        for name, value in entry.scores.items()
-        if value is not None
-    )
-    return f"{name_of(report, entry)}: {said_label(entry, 'no label')}{''.join(scores)}"
 
 
 # Tables --------------------------------------------------------------------------------------
@@ -480,7 +460,7 @@ def leaders_table(report: PatternReport) -> doc.Table:
     heads = [report.labelled(name) for name in found_labels(report)]
     columns: list[Leaders] = [
         Leaders("", lambda labelled: said_label(labelled[0]), right=False),
-        Leaders("best", lambda labelled: name_of(report, labelled[0]), right=False),
+        Leaders("best", lambda labelled: report.head_name(labelled[0].place), right=False),
         Leaders("score", lambda labelled: short(labelled[0].score)),
         Leaders("chance", lambda labelled: short(labelled[0].chance)),
         Leaders("95%", lambda labelled: interval(labelled[0], labelled[0].label or "")),
@@ -521,7 +501,7 @@ def score_table(
 
     known = [{**entry.scores, **entry.statistics} for entry in heads]
     columns: list[HeadColumn] = [
-        HeadColumn("", partial(name_of, report), right=False),
+        HeadColumn("", lambda entry: report.head_name(entry.place), right=False),
         HeadColumn("score", lambda entry: score(entry.scores.get(name))),
         HeadColumn("chance", lambda entry: score(entry.base_rate.get(name))),
     ]

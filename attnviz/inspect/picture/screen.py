@@ -15,8 +15,8 @@ from attnviz.draw import document as doc
 from attnviz.draw.numbers import counted, layer_names, listed
 from attnviz.draw.page.data import UNLABELLED, Page, PageLabel, PageMeasure
 from attnviz.draw.provenance import model_words, named, share
-from attnviz.inspect.heads.look import heads_page
 from attnviz.inspect.heads.report import HeadsReport
+from attnviz.inspect.heads.screen import heads_page
 from attnviz.inspect.picture.on_picture import SCALE, distance_grid, largest_region, on_picture
 from attnviz.inspect.picture.report import HeadOnPicture, PictureReport
 from attnviz.measures.pictures import SINK_SHARE, contour

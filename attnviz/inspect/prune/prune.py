@@ -26,9 +26,19 @@ from attnviz.engine.scan.run import inputs_of, open_scan
 from attnviz.engine.scan.scan import Scan
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.inspect.prune.plan import StackPlan, is_planned
-from attnviz.inspect.prune.report import Half, Head, PruneReport, PruneStep, RandomLoss
+from attnviz.inspect.prune.report import (
+    RELATIVE,
+    Half,
+    Head,
+    PrunedModel,
+    PruneReport,
+    PruneStep,
+    RandomLoss,
+    heads_by_layer,
+    pruned_model,
+)
 from attnviz.inspect.prune.request import Importance, PruneRequest
+from attnviz.models.cut_tensors import cut_plans
 from attnviz.models.model import Model, frame_of, require_number
 from attnviz.models.numpy_checkpoint import NumpyCheckpoint
 from attnviz.models.own import OwnAttention
@@ -41,8 +51,7 @@ from attnviz.texts import Texts, encode_texts
 if TYPE_CHECKING:
     from attnviz.inspect.prune.store import PruneStore
 
-_POINTS = 12
-"""The most numbers of heads at which random orders are measured."""
+_POINTS = 12  # the most numbers of heads at which random orders are measured
 
 
 def prune(
@@ -206,11 +215,60 @@ def _cost(bounds: RemovalBounds, goal: Goal, request: PruneRequest) -> float:
     return ranked + 2 * count + request.draws * min(count, _POINTS)
 
 
+def is_planned(model: Model) -> bool:
+    """Return whether ``StackPlan`` would plan this model's pruning as transformers would do it."""
+    if not isinstance(model, StackModel) or model.parameters is None:
+        return False
+    # Mistral, which stands in for Llama, has no biases.
+    relative = model.info.architecture.startswith(RELATIVE[0])
+    return not (relative and any(role.endswith(".bias") for role in model.stack.tensors.shapes))
+
+
+class StackPlan:
+    """Plans the removal of heads for a model that NumPy runs, as ``PruneStore`` does for torch.
+
+    The plan is arithmetic on the shapes of its tensors, so that ranking its heads needs no
+    transformers; that of any other model is tried on shells without memory.
+    """
+
+    def __init__(self, model: StackModel) -> None:
+        assert model.parameters is not None
+        self._info, self._shapes = model.info, model.stack.tensors.shapes
+        self.parameters, self._shrinks = model.parameters
+        self.layers = tuple(range(self._info.layers))
+
+    def make(self, heads: Collection[Head]) -> PrunedModel:
+        """Return the plan of the pruned model. heads: the removed (layer, head)."""
+        info, removed = self._info, heads_by_layer(heads, self.layers)
+        plans = cut_plans(removed, self.layers, info.heads, info.kv_heads)
+        plan = next(iter(plans), None) if self._shrinks else None
+        architecture, parameters = info.architecture, self.parameters
+        if plan is not None:
+            # A query head has a query and an output projection, a key/value head a key and a value.
+            every, shared = self._numbers("query", "output"), self._numbers("key", "value")
+            parameters -= every * (info.heads - plan.heads) // info.heads
+            parameters -= shared * (info.kv_heads - plan.kv_heads) // info.kv_heads
+            if self._shapes["layers.0.query.weight"][1] % plan.heads:
+                architecture = architecture.replace(*RELATIVE)
+        return pruned_model(
+            info, plan, removed, parameters, architecture=architecture, shrinks=self._shrinks
+        )
+
+    def _numbers(self, *parts: str) -> int:
+        """Return how many parameters in some projections belong to heads."""
+        return sum(
+            math.prod(shape)
+            for role, shape in self._shapes.items()
+            for part in parts
+            if role.endswith((f".{part}.weight", f".{part}.bias"))
+            and not role.endswith(".output.bias")
+        )
+
+
 # The order in which heads are removed ----------------------------------------------------------
 
 
-_AHEAD = 8
-"""How many removals are measured at once if a limit of the loss may end them early."""
+_AHEAD = 8  # how many removals are measured at once if a limit of the loss may end them early
 
 
 @dataclass(frozen=True)
@@ -256,10 +314,10 @@ class RemovalBounds:
         """Return True if ``head`` can be removed once ``removed`` are gone, each (layer, head)."""
         if head in removed:
             return False
-        layer, place = head
+        layer, number = head
         # If all layers stay alike, the rule for a layer holds for each key/value head's own.
         size = self.heads // self._groups if self.uniform else self.heads
-        gone = sum(at == layer and other // size == place // size for at, other in removed)
+        gone = sum(at == layer and other // size == number // size for at, other in removed)
         if not self.empty_layers and gone + 1 == size:
             return False
         return not self.uniform or gone <= len(removed) // self.round
@@ -300,9 +358,9 @@ def goal_of(request: PruneRequest, bounds: RemovalBounds, info: ModelInfo, basel
         count = math.floor(request.fraction * bounds.total / bounds.round + 1e-9) * bounds.round
     if count < 1:
         least = bounds.round / bounds.total
-        one = f"--uniform takes {bounds.round} at a time" if request.uniform else "one is the least"
+        why = f"--uniform takes {bounds.round} at a time" if request.uniform else "one is the least"
         raise UsageError(
-            f"--fraction {request.fraction:g} of {bounds.total} heads is none, {one}: "
+            f"--fraction {request.fraction:g} of {bounds.total} heads is none, {why}: "
             f"expected at least {least:.3g}"
         )
     if count > bounds.most:
@@ -351,14 +409,20 @@ def removal_order(
     def score(head: Head) -> tuple[bool, float, Head]:
         return math.isnan(scores[head]), scores[head], head  # NaN is the last
 
-    while len(steps) < goal.count:
+    passed = False
+    while len(steps) < goal.count and not passed:
         gone = [(step.layer, step.head) for step in steps]
         if rerank or not steps:
             among = [
                 head for head in bounds.all_heads() if goal.among is None or head in goal.among
             ]
             able = [head for head in among if not rerank or bounds.may_go(head, gone)]
-            scores = _scores(ranking, method, gone, able, before)
+            if method == "gradient":
+                gradients = ranking.gradients()
+                scores = {head: gradients[head] for head in able}
+            else:
+                after = ranking.losses([[*gone, head] for head in able])
+                scores = {head: own - before for head, own in zip(able, after, strict=True)}
         order = bounds.ordered(sorted(scores, key=score), gone)
         chosen = [*islice(order, 1 if rerank else min(ahead, goal.count - len(steps)))]
         if not chosen:
@@ -367,25 +431,10 @@ def removal_order(
         removals = [[*gone, *chosen[:count]] for count in range(1, len(chosen) + 1)]
         losses = zip(held_out.losses(removals), ranking.losses(removals), strict=True)
         for head, (loss, ranked) in zip(chosen, losses, strict=True):
-            if goal.loss is not None and loss > goal.loss:
-                return _whole_rounds(steps, bounds)
+            if passed := goal.loss is not None and loss > goal.loss:
+                break
             left = bounds.total - len(steps) - 1
             steps.append(PruneStep(*head, scores[head], left, loss, ranked))
-    return _whole_rounds(steps, bounds)
-
-
-def _scores(
-    meter: ScanMeter, method: Importance, removed: list[Head], able: list[Head], loss: float
-) -> dict[Head, float]:
-    """Return each head's importance after ``removed``: the rise of the loss, or the gradient."""
-    if method == "gradient":
-        gradients = meter.gradients()
-        return {head: gradients[head] for head in able}
-    losses = meter.losses([[*removed, head] for head in able])
-    return {head: after - loss for head, after in zip(able, losses, strict=True)}
-
-
-def _whole_rounds(steps: list[PruneStep], bounds: RemovalBounds) -> tuple[PruneStep, ...]:
     return tuple(steps[: len(steps) // bounds.round * bounds.round])
 
 

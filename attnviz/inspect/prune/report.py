@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from attnviz.draw.report import Report, fields_of
 from attnviz.draw.values import model_facts
 from attnviz.inspect.prune.request import PruneRequest
+from attnviz.models.cut_tensors import CutPlan, Removed, cut_plans
 from attnviz.records import ModelInfo, Provenance
 
 Head = tuple[int, int]
@@ -120,7 +121,6 @@ class PruneReport(Report, Provenance):
         All losses are over the held-out texts, except those under ``ranking``.
         """
         ranking, held_out = self.ranking, self.held_out
-        baseline = {"loss": ranking.baseline}
         ranked = [{"heads_left": step.heads_left, "loss": step.ranking_loss} for step in self.steps]
         random = [(point.heads_left, point.mean, *point.ends) for point in self.random]
         steps = [
@@ -134,14 +134,13 @@ class PruneReport(Report, Provenance):
             "held_out": fields_of(held_out, ("texts", "tokens")),
             "ranking": {
                 **fields_of(ranking, ("texts", "tokens")),
-                "baseline": baseline,
+                "baseline": {"loss": ranking.baseline},
                 "steps": ranked,
             },
             "metric": self.loss_name,
             **fields_of(self.request, ("goal", "method", "rerank", "uniform", "empty_layers")),
             "baseline": {"loss": self.baseline},
-            "limit": self.limit,
-            "parameters_before": self.parameters_before,
+            **fields_of(self, ("limit", "parameters_before")),
             "parameters_after": self.pruned.parameters,
             "heads_before": self.total,
             "heads_after": self.total - len(self.steps),
@@ -158,8 +157,7 @@ class PruneReport(Report, Provenance):
                 "zeroed": heads_data(self.pruned.zeroed),
                 **fields_of(self.pruned, ("path", "max_difference", "note")),
             },
-            "seconds": self.seconds,
-            "notes": self.notes,
+            **fields_of(self, ("seconds", "notes")),
         }
 
     def rows(self) -> Iterator[tuple[object, ...]]:
@@ -211,3 +209,64 @@ _PRUNED = ("form", "heads", "kv_heads", "architecture", "parameters")
 def heads_data(heads: Iterable[Head]) -> list[dict[str, int]]:
     """Return heads (layer, head) as JSON values."""
     return [{"layer": layer, "head": head} for layer, head in heads]
+
+
+RELATIVE = ("Llama", "Mistral")
+"""Llama's config requires a width that is a multiple of the number of heads, whatever head_dim is.
+Mistral's has the same tensors and computation without that rule."""
+
+
+def heads_by_layer(heads: Collection[Head], layers: Iterable[int]) -> Removed:
+    """Return the numbers of the removed heads by layer."""
+    return {layer: frozenset(head for at, head in heads if at == layer) for layer in layers}
+
+
+def pruned_model(
+    info: ModelInfo,
+    plan: CutPlan | None,
+    removed: Removed,
+    parameters: int,
+    *,
+    architecture: str,
+    shrinks: bool = True,
+) -> PrunedModel:
+    """Return the record of a pruned model, with a note if it is not smaller, or of another class.
+
+    plan: the heads that are left in each layer; None if the model keeps its size, with zeros for
+    the removed heads.
+    architecture: the class of a smaller model. shrinks: whether the architecture can have fewer
+    heads at all.
+    """
+    zeroed = tuple(
+        (layer, head)
+        for layer in sorted(removed)
+        for head in sorted(removed[layer])
+        if plan is None or head in plan.query[layer]
+    )
+    if plan is None:
+        whole = PrunedModel("masked", info.heads, info.kv_heads, info.architecture, parameters)
+        why = _why_masked(info, removed, shrinks)
+        return replace(whole, zeroed=zeroed, note=why, shrinks=shrinks)
+    note = f"stored as {architecture}, which has the same tensors: {info.architecture} cannot have "
+    note += f"{plan.heads} heads on its width"
+    note *= architecture != info.architecture
+    return PrunedModel(
+        "cut", plan.heads, plan.kv_heads, architecture, parameters, zeroed, note=note
+    )
+
+
+def _why_masked(info: ModelInfo, removed: Removed, shrinks: bool) -> str:
+    if not shrinks:
+        return f"the config of {info.architecture} cannot say that it has fewer heads of that width"
+    if cut_plans(removed, removed, info.heads, info.kv_heads):
+        return f"the config of {info.architecture} has no room for such a shape"
+    whole = sum(not heads for heads in removed.values())
+    if whole and info.kv_heads == info.heads:
+        return (
+            f"every layer must keep the same number of heads, and {whole} of {len(removed)} layers "
+            f"{'keeps' if whole == 1 else 'keep'} all {info.heads}"
+        )
+    return (
+        "every key/value head must serve the same number of heads, and one still serves all of "
+        "its own"
+    )

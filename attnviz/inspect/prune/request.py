@@ -16,8 +16,6 @@ Importance = Literal["exact", "gradient"]
 
 @dataclass(frozen=True)
 class _Removal(Options, panel="What to remove"):
-    """The options on which heads are removed, and where the pruned model is written."""
-
     fraction: float | None = option("SHARE", "Remove this share of all heads, between 0 and 1.")
     heads: tuple[str, ...] = option(
         "HEADS",
@@ -73,8 +71,6 @@ class _Removal(Options, panel="What to remove"):
 
 @dataclass(frozen=True)
 class _Measure(Options, panel="What to measure"):
-    """The options on the order of the removals, and on the random orders for comparison."""
-
     method: Importance = option(
         "METHOD", "Rank by exact Δ loss or gradient (first-order estimate).", "exact"
     )

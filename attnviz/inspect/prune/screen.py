@@ -89,7 +89,6 @@ def _about(report: PruneReport) -> list[doc.Part]:
 
 
 def _first(report: PruneReport, columns: int, lines: int) -> doc.Ways:
-    """Return the ways to show curves, grid and removals: side by side as far as they fit."""
     if not report.steps:
         return doc.Ways([[doc.Group([doc.Note(note) for note in report.model.notes], yields=1)]])
     result = doc.Group([doc.Say(text) for text in _result(report)], yields=2)
@@ -106,11 +105,7 @@ def _first(report: PruneReport, columns: int, lines: int) -> doc.Ways:
     ])  # fmt: skip
 
 
-# Sentences -----------------------------------------------------------------------------------
-
-
 def _finding(report: PruneReport) -> str:
-    """Return the finding: the rise of the held-out loss, compared with random orders."""
     if not report.steps:
         return f"No head removed: {report.notes[-1]}." if report.notes else "No head removed."
     last, before = report.steps[-1].loss, report.baseline
@@ -136,7 +131,6 @@ def _finding(report: PruneReport) -> str:
 
 
 def _moves(report: PruneReport, loss: float) -> str:
-    """Return a verb and by how many percent a loss differs from that of the whole model."""
     ratio = report.ratio(loss)
     if not math.isfinite(ratio):
         return "is not finite"
@@ -146,7 +140,6 @@ def _moves(report: PruneReport, loss: float) -> str:
 
 
 def _change(report: PruneReport, loss: float, sign: bool = False) -> str:
-    """Return a change of the loss in percent, such as ``4.9%``. sign: True writes + or -."""
     change = 100 * (report.ratio(loss) - 1)
     if not math.isfinite(change):
         return "not finite"
@@ -154,7 +147,6 @@ def _change(report: PruneReport, loss: float, sign: bool = False) -> str:
 
 
 def _losses(report: PruneReport) -> str:
-    """Return the losses before and after: held out, on the half that ranked, in random order."""
     last, before, ranked = report.steps[-1], report.baseline, report.ranking.baseline
     ratio = report.ratio(last.loss)
     times = f"×{ratio:.2f}" if math.isfinite(ratio) else "not finite"
@@ -172,7 +164,6 @@ def _losses(report: PruneReport) -> str:
 
 
 def _result(report: PruneReport) -> list[str]:
-    """Return sentences on the pruned model: its parameters, and where it was written."""
     pruned, whole, before = report.pruned, report.model, report.parameters_before
     cut = pruned.form == "cut"
     if cut:
@@ -200,11 +191,7 @@ def _result(report: PruneReport) -> list[str]:
     return sentences
 
 
-# Parts ---------------------------------------------------------------------------------------
-
-
 def _curves(report: PruneReport, rows: int = 12) -> doc.Plot:
-    """Return the held-out loss against heads left, of the removals and of random orders."""
     total, draws, limit = report.total, report.request.draws, report.limit
     start = (float(total), report.baseline)
     order = [start, *((float(step.heads_left), step.loss) for step in report.steps)]
@@ -229,7 +216,6 @@ _REMOVED = doc.Tint(150)
 
 
 def _grid(report: PruneReport) -> doc.HeadGrid:
-    """Return a grid of heads with the number of the removal in each cell, or a dot."""
     turns = {head: turn for turn, head in enumerate(report.removed, start=1)}
     cells = {}
     for head in product(report.layers, range(report.model.heads)):
@@ -244,7 +230,6 @@ def _grid(report: PruneReport) -> doc.HeadGrid:
 
 
 def _steps(report: PruneReport, brief: bool = False) -> doc.Table:
-    """Return a table of the removals in order. brief: for a first screen."""
     steps, digits = report.steps, len(str(len(report.steps)))
     exact = report.request.method == "exact"
 

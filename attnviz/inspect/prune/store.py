@@ -25,17 +25,30 @@ from attnviz.engine.linear_map import packed_layers
 from attnviz.engine.patchable import ablating, patchable_transformers
 from attnviz.engine.projections import find_output_projections
 from attnviz.errors import LoadError, UnsupportedError
-from attnviz.inspect.prune.plan import RELATIVE, heads_by_layer, pruned_model
-from attnviz.inspect.prune.report import Head, PrunedModel, heads_data
+from attnviz.inspect.prune.report import (
+    RELATIVE,
+    Head,
+    PrunedModel,
+    heads_by_layer,
+    heads_data,
+    pruned_model,
+)
 from attnviz.models.bundled import Bundled
-from attnviz.models.cut_tensors import UncutError, cut_tensors, silenced
-from attnviz.models.head_plan import CutPlan, Removed, cut_plans
+from attnviz.models.cut_tensors import (
+    CutPlan,
+    Removed,
+    UncutError,
+    cut_plans,
+    cut_tensors,
+    silenced,
+)
 from attnviz.models.huggingface import load_transformers, no_bars, public_class
 from attnviz.models.model import Model
 from attnviz.models.split import require_numbers
 from attnviz.models.third_party import third_party
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.models.whole import resized
+from attnviz.models.work import LoadOptions
 from attnviz.reading import damaged, parse_json
 from attnviz.records import Input
 
@@ -43,9 +56,7 @@ Difference = Callable[[Any], tuple[float, float]]
 """A function from a loaded model to the largest absolute error of its outputs, and the largest
 error that is allowed."""
 
-_COMPARED = 64
-"""The most tokens over which outputs are compared."""
-
+_COMPARED = 64  # the most tokens over which outputs are compared
 _TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
 _STEPS = 4
 """Rounding steps of half precision by which outputs may differ: shorter sums round differently."""
@@ -86,7 +97,7 @@ class PruneStore:
             # Its files are a Llama checkpoint, and the pruned model is one as well.
             checkpoint = model.checkpoint
             self.dtype = getattr(torch, str(next(iter(checkpoint.tensors.values())).dtype))
-            model = load_transformers(str(checkpoint.directory), dtype="float32")
+            model = load_transformers(str(checkpoint.directory), LoadOptions(dtype="float32"))
         assert isinstance(model, TransformersModel)
         self._model = model
         self.projections = find_output_projections(model)
@@ -201,16 +212,11 @@ class PruneStore:
                 self._model.tokenizer.save_pretrained(draft)
 
 
-# A smaller model -----------------------------------------------------------------------------
-
-
 def _count_parameters(model: Any) -> int:
     return sum(parameter.numel() for parameter in model.parameters())  # tied ones once
 
 
 def _described(model: Any, plan: CutPlan, head_dim: int) -> tuple[Any, Any] | None:
-    """Return the class of a model with fewer heads, and its config; None if there is none."""
-
     def sized(config: Any) -> Any:
         return _tried(lambda own: resized(own, plan.heads, plan.kv_heads, head_dim), config)
 
@@ -239,15 +245,11 @@ def _tried(make: Callable[[Any], Any], given: Any) -> Any:
 
 
 def _empty(model_class: Any, config: Any, model: Any) -> Any:
-    """Return a model without memory for its tensors, with the dtype of ``model``."""
     with torch.device("meta"):
         shell = model_class(config).to(model.dtype)
     if getattr(model, "generation_config", None) is not None:
         shell.generation_config = deepcopy(model.generation_config)
     return shell.eval()
-
-
-# What was written ----------------------------------------------------------------------------
 
 
 @torch.inference_mode()
@@ -287,7 +289,6 @@ def difference_from_masked(
 
 
 def _opened(draft: Path, shell: Any, model: TransformersModel) -> Any:
-    """Return the model that was written, loaded on the device and in the dtype of ``model``."""
     whole = model.model
     with third_party("the pruned model cannot be opened again"), no_bars():
         opened, report = type(shell).from_pretrained(
@@ -320,7 +321,6 @@ def keep_pooling(draft: Path, beside: Path) -> None:
 
 
 def _list_heads(draft: Path, record: PrunedModel, removed: Removed, plan: CutPlan | None) -> None:
-    """Write ``heads.json``, which lists the removed and the kept heads of every layer."""
     facts = {
         "schema": _SCHEMA,
         **fields_of(record, ("form", "heads", "kv_heads", "parameters")),

@@ -29,8 +29,7 @@ from attnviz.progress import UNWATCHED, Watch
 from attnviz.records import HeadsRecord, ModelInfo, Provenance
 from attnviz.texts import Texts
 
-_LOSSES = 2**23
-"""The most losses, of one token without one head each, that are kept."""
+_LOSSES = 2**23  # the most losses, of one token without one head each, that are kept
 
 
 @dataclass(frozen=True, repr=False)
@@ -169,5 +168,5 @@ def _ablated(model: Model, texts: Texts, request: ReportRequest, watch: Watch) -
     kept = tokens * model.info.layers * model.info.heads <= _LOSSES
     more = {"target": None, "by_token": kept, "top": max(request.cards, 1)}
     asked = AblateRequest.of(vars(request) | more)
-    found = ablate(model, texts, asked, followed=0 if kept else request.cards, advance=watch)
-    return replace(found, by_token=False)
+    followed = 0 if kept else request.cards
+    return replace(ablate(model, texts, asked, followed=followed, advance=watch), by_token=False)

@@ -20,21 +20,18 @@ from attnviz.inspect.interventions.ablate.claims import answer as ablation_answe
 from attnviz.inspect.interventions.ablate.claims import caveats as ablation_caveats
 from attnviz.inspect.interventions.ablate.claims import loss_over, without_words
 from attnviz.inspect.interventions.ablate.screen import head_grid, ranking_tables
-from attnviz.inspect.interventions.means import incomplete
+from attnviz.inspect.interventions.study import incomplete
 from attnviz.inspect.patterns.screen import found_labels, label_grid, leaders_table
 from attnviz.inspect.report.report import ModelReport
 from attnviz.measures.registry import label_named
 from attnviz.records import SINKS
 
 _LEAD, _GAP = 8, 3
-_TABLE = 66
-"""The columns of the ranking and of the table of labels."""
-
+_TABLE = 66  # the columns of the ranking and of the table of labels
 _LEAST_ROWS, _AROUND = 2, 2
 """The least rows of a table, and the lines around the rows of a grid or table."""
 
-_MAP_LINES = 3
-"""The lines around the rows of the small maps."""
+_MAP_LINES = 3  # the lines around the rows of the small maps
 
 
 def document(report: ModelReport) -> doc.Document:
@@ -42,12 +39,20 @@ def document(report: ModelReport) -> doc.Document:
     maps, sizes = report.maps, [(word, False) for word in _sizes(report)]
     facts = doc.Facts([*model_words(report.model), *sizes])
     about: list[doc.Part] = [facts, *map(doc.Note, (*report.model.notes, *report.notes))]
+    parts = ["the shape counted"]
+    if report.scored is not None:
+        parts.append("labels on the probes of attnviz patterns")
+    if report.ablation is not None:
+        parts.append(loss_over(report.ablation))
+    measured = f"measured in this run: {', '.join(parts)}; seed {report.seed}."
+    hints = ["--save report.html", *(f"attnviz head {card.name}" for card in report.cards[:1])]
+    hints += ["--texts FILE: your data"] * report.source.endswith("built-in texts")
     return doc.Document(
         name=f"report on {report.model.name}",
         title=f"Report on {report.model.name}",
         groups=[doc.Group(about), *_groups(report)],
-        explain=doc.Explanation("report", _measured(report)),
-        hints=doc.next_steps(_hints(report)),
+        explain=doc.Explanation("report", measured),
+        hints=doc.next_steps([*hints, "--explain"]),
         heading=[*named(report.model), *sizes],
         finding=_finding(report),
         first=partial(_first, report),
@@ -67,52 +72,29 @@ def _sizes(report: ModelReport) -> list[str]:
     return sizes
 
 
-def _hints(report: ModelReport) -> list[str]:
-    hints = ["--save report.html", *(f"attnviz head {card.name}" for card in report.cards[:1])]
-    texts = ["--texts FILE: your data"] * report.source.endswith("built-in texts")
-    return [*hints, *texts, "--explain"]
-
-
-def _measured(report: ModelReport) -> str:
-    """Return a sentence on the data that each part of the report was measured on."""
-    parts = ["the shape counted"]
-    if report.scored is not None:
-        parts.append("labels on the probes of attnviz patterns")
-    if report.ablation is not None:
-        parts.append(loss_over(report.ablation))
-    return f"measured in this run: {', '.join(parts)}; seed {report.seed}."
-
-
 def _groups(report: ModelReport) -> list[doc.Group]:
-    """Return the groups of a report: the model, its heads, those that matter, cards of some."""
-    groups, cost = [doc.Group(_lines(report))], _cost(report)
+    """Return the groups: the model, its heads, those that matter, cards of some, the caveats."""
+    groups, caveats, cost = [doc.Group(_lines(report))], list[str](), _cost(report)
     if cost is not None:
         groups.append(doc.Group([brief_parameter_table(cost)], full=True))
     if report.scored is not None:
         groups.append(doc.Group([label_grid(report.scored)]))
         groups.append(doc.Group([leaders_table(report.scored)._replace(least=0)]))
-    if report.ablation is not None:
-        grid = head_grid(report.ablation)
-        groups.append(doc.Group([grid] if grid is not None else []))
-        groups.append(doc.Group(ranking_tables(report.ablation), spaced=True))
-    for card in report.cards:
-        groups += [doc.Group([doc.Say(card_finding(card))]), *card_groups(card)[1:]]
-    return [*groups, doc.Group([doc.Say(text, 100) for text in _caveats(report)])]
-
-
-def _caveats(report: ModelReport) -> list[str]:
-    """Return the caveats: the limits of the numbers, the parts left out, the missing parts."""
-    caveats = []
-    if report.scored is not None:
         caveats.append(
             "labels: what a head attends to on the probes of attnviz patterns; a label does not "
             "say that the head matters."
         )
     if report.ablation is not None:
-        caveats += ablation_caveats(report.ablation)
+        grid = head_grid(report.ablation)
+        groups.append(doc.Group([grid] if grid is not None else []))
+        groups.append(doc.Group(ranking_tables(report.ablation), spaced=True))
         texts = report.source or counted(len(report.ablation.texts), "text")
+        caveats += ablation_caveats(report.ablation)
         caveats.append(f"texts: {texts}; other texts may need other heads (--texts FILE).")
-    return [*caveats, *(f"{name} not measured: {why}." for name, why in report.missing.items())]
+    for card in report.cards:
+        groups += [doc.Group([doc.Say(card_finding(card))]), *card_groups(card)[1:]]
+    caveats += [f"{name} not measured: {why}." for name, why in report.missing.items()]
+    return [*groups, doc.Group([doc.Say(text, 100) for text in caveats])]
 
 
 # The finding ---------------------------------------------------------------------------------

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +24,7 @@ from attnviz.draw.values import model_facts, model_of
 from attnviz.engine.head_run import Head
 from attnviz.errors import UsageError
 from attnviz.inspect.retrieve import haystacks as hay
-from attnviz.inspect.retrieve.report import STREAMS, HeadRetrieval, LossChange, RetrieveReport
+from attnviz.inspect.retrieve.report import HeadRetrieval, LossChange, RetrieveReport
 from attnviz.inspect.retrieve.request import RetrieveRequest
 from attnviz.inspect.retrieve.retrieve import (
     CacheSize,
@@ -33,6 +33,7 @@ from attnviz.inspect.retrieve.retrieve import (
     above_chance,
     cache_sizes,
     checked_lengths,
+    head_records,
     retrieval_heads,
     short_caches,
 )
@@ -46,8 +47,7 @@ from attnviz.reading import WHOLE
 FIRST = 8
 """The haystacks of each length, from the first text on, that name the heads to be ablated."""
 
-_SEARCHED = 1024
-"""The texts, from the first on, among which these haystacks are."""
+_SEARCHED = 1024  # the texts, from the first on, among which these haystacks are
 
 
 FORM = Form(
@@ -129,7 +129,16 @@ def retrieve_over(
     heads = tuple((layer, head) for layer, head in removed)
 
     def measured(block: TextBlock) -> Tallies:
-        return _tallies(makes, block, heads)
+        by_text = [makes.of(index, line) for index, line in enumerate(block.lines, block.first)]
+        haystacks = [(at, own) for at, some in enumerate(by_text, block.first) for own in some]
+        sizes = [questions[0].length for _, questions in haystacks]
+        counts = [sizes.count(length) for length in makes.lengths]
+        sums: dict[str, Integers] = {
+            "texts": np.array(sum(map(bool, by_text))),
+            "haystacks": np.array(counts),
+            "short": len(by_text) - np.array(counts),
+        }
+        return Tallies(sums | (_sums(makes, haystacks, heads) if haystacks else {}))
 
     begun = CorpusRecord("retrieve", run, shown, (), Tallies())
     record = recorded(corpus, shard, begun, measured, FORM, file=file, watch=advance)
@@ -154,10 +163,10 @@ class _Haystacks:
     def study(self, haystacks: Sequence[tuple[int, Haystack]]) -> HaystackStudy:
         """Return the study of some haystacks, each with the index of its text."""
         numbers = [
-            len(self.lengths) * index + self.lengths.index(each[0].length)
-            for index, each in haystacks
+            len(self.lengths) * index + self.lengths.index(haystack[0].length)
+            for index, haystack in haystacks
         ]
-        return HaystackStudy(self.model, [each for _, each in haystacks], numbers=numbers)
+        return HaystackStudy(self.model, [own for _, own in haystacks], numbers=numbers)
 
 
 def _known(file: Path | None) -> list[Head] | None:
@@ -174,34 +183,19 @@ def _known(file: Path | None) -> list[Head] | None:
 
 def _first_named(makes: _Haystacks, corpus: TextCorpus) -> tuple[list[Head], tuple[str, ...]]:
     """Return the heads that the first haystacks name, and a note if writing is not measured."""
-    found: dict[int, list[tuple[int, Haystack]]] = {length: [] for length in makes.lengths}
+    first: dict[int, list[tuple[int, Haystack]]] = {length: [] for length in makes.lengths}
     for index, line in enumerate(islice(corpus.lines(), _SEARCHED)):
-        for each in makes.of(index, line):
-            if len(found[each[0].length]) < FIRST:
-                found[each[0].length].append((index, each))
-        if all(len(each) == FIRST for each in found.values()):
+        for haystack in makes.of(index, line):
+            if len(kept := first[haystack[0].length]) < FIRST:
+                kept.append((index, haystack))
+        if all(len(kept) == FIRST for kept in first.values()):
             break
-    haystacks = [one for each in found.values() for one in each]
+    haystacks = [*chain.from_iterable(first.values())]
     if not haystacks:
         return [], ()
     heads, _ = makes.study(haystacks).fetched(makes.seed)
     _, notes = makes.study(haystacks[:1]).written()
     return sorted(retrieval_heads(*heads[:3])), notes
-
-
-def _tallies(makes: _Haystacks, block: TextBlock, removed: Sequence[Head]) -> Tallies:
-    """Return what a block adds to the sums; see ``_sums`` for their axes."""
-    own = [makes.of(index, line) for index, line in enumerate(block.lines, block.first)]
-    sizes = [each[0].length for haystacks in own for each in haystacks]
-    sums: dict[str, Integers] = {
-        "texts": np.array(sum(map(bool, own))),
-        "haystacks": np.array([sizes.count(length) for length in makes.lengths]),
-        "short": np.array([len(own) - sizes.count(length) for length in makes.lengths]),
-    }
-    haystacks = [(block.first + at, each) for at, some in enumerate(own) for each in some]
-    if haystacks:
-        sums |= _sums(makes, haystacks, removed)
-    return Tallies(sums)
 
 
 def _sums(
@@ -214,21 +208,18 @@ def _sums(
     ``changes`` has the loss without the ablated heads and without random ones.
     """
     study = makes.study(haystacks)
-    heads, found = study.fetched(makes.seed)
+    heads, answers = study.fetched(makes.seed)
     written, _ = study.written()
-    changes = study.changes(removed, found, makes.seed) or ()
+    changes = study.changes(removed, answers, makes.seed) or ()
     margins = heads[0] - heads[1:3]
-    pairs = [
-        (asked, answer)
-        for some, answers in zip(study.haystacks, found, strict=True)
-        for asked, answer in zip(some, answers, strict=True)
-    ]
+    asked = chain.from_iterable(study.haystacks)
+    pairs = [*zip(asked, chain.from_iterable(answers), strict=True)]
     cells = np.zeros((len(makes.lengths), len(hay.DEPTHS), *heads.shape[2:], 2), np.int64)
     asked_at = np.zeros(cells.shape[:2], np.int64)
-    for asked, answer in pairs:
-        place = makes.lengths.index(asked.length), asked.depth
-        cells[place] += known_exact(answer.heads[0])
-        asked_at[place] += 1
+    for question, answer in pairs:
+        cell = makes.lengths.index(question.length), question.depth
+        cells[cell] += known_exact(answer.heads[0])
+        asked_at[cell] += 1
     sums = {
         "seen": np.isfinite(heads[0]).sum(0),
         "heads": known_exact(heads).sum(1),
@@ -237,13 +228,13 @@ def _sums(
         "margin_squares": known_exact(margins**2).sum(1),
         "cells": cells,
         "asked": asked_at,
-        "answer_tokens": np.array(sum(len(asked.right) for asked, _ in pairs)),
+        "answer_tokens": np.array(sum(len(question.right) for question, _ in pairs)),
         "loss": exact_sum([answer.loss for _, answer in pairs]),
         "predicted": exact_sum([answer.predicted for _, answer in pairs]),
     }
     if written:
         sums |= {"written": exact_sum(written), "writing": np.array(len(written))}
-    known = np.array([each for each in changes if each is not None]).reshape(-1, len(haystacks))
+    known = np.array([rise for rise in changes if rise is not None]).reshape(-1, len(haystacks))
     return sums | {"changes": exact_sum(known.T), "change_squares": exact_sum(known.T**2)}
 
 
@@ -257,8 +248,8 @@ def report_of(record: CorpusRecord) -> RetrieveReport:
             f"no text has {lengths[0]:,} tokens, the shortest of --lengths: give shorter ones"
         )
     named = _named(record, count)
-    heads = tuple(sorted(_heads(record, count, named), key=lambda one: -one.score))
-    sizes = [CacheSize(*each) for each in shown["caches"]]
+    heads = _heads(record, named) if count else ()
+    sizes = [CacheSize(*size) for size in shown["caches"]]
     return RetrieveReport(
         model=info,
         lengths=lengths,
@@ -305,7 +296,6 @@ def _of_answers(record: CorpusRecord, name: str) -> float:
 
 
 def _named(record: CorpusRecord, count: int) -> tuple[Head, ...]:
-    """Return the retrieval heads by the rule of ``retrieval_heads``. count: of the haystacks."""
     if count < LEAST_TEXTS:
         return ()
     sums = record.tallies.sums
@@ -313,32 +303,20 @@ def _named(record: CorpusRecord, count: int) -> tuple[Head, ...]:
     base = np.where(unasked >= shuffled, 0, 1)[None]
     margin = mean(sums["margins"], sums["seen"])
     spread = variance(sums["margins"], sums["margin_squares"], sums["seen"])
-    margin, spread = (np.take_along_axis(each, base, 0)[0] for each in (margin, spread))
+    margin, spread = (np.take_along_axis(both, base, 0)[0] for both in (margin, spread))
     return above_chance(score, margin, spread, count)
 
 
-def _heads(record: CorpusRecord, count: int, named: Iterable[Head]) -> Iterator[HeadRetrieval]:
-    """Yield what the sums say of each head. count: of the haystacks. named: those that retrieve."""
-    if not count:
-        return
-    sums, named, seen = record.tallies.sums, set(named), record.tallies.sums["seen"]
-    score, unasked, shuffled, near = mean(sums["heads"], seen)
-    spread = variance(sums["heads"][0], sums["squares"], seen)
+def _heads(record: CorpusRecord, named: Sequence[Head]) -> tuple[HeadRetrieval, ...]:
+    """Return what the sums say of each head. named: those that retrieve."""
+    sums, seen = record.tallies.sums, record.tallies.sums["seen"]
+    means, spread = mean(sums["heads"], seen), variance(sums["heads"][0], sums["squares"], seen)
     written = mean(sums["written"], sums["writing"]) if "writing" in sums else None
-    for layer, head in np.argwhere(seen > 0).tolist():
-        at = layer, head
-        change = _interval(float(score[at]), float(spread[at]), int(seen[at]), (0.0, 1.0))
-        yield HeadRetrieval(
-            layer,
-            head,
-            *change,
-            unasked=float(unasked[at]),
-            shuffled=float(shuffled[at]),
-            written=None if written is None else float(written[at]),
-            near=float(near[at]),
-            retrieves=at in named,
-            streams=bool(near[at] >= STREAMS and at not in named),
-        )
+
+    def change(head: Head) -> LossChange:
+        return _interval(float(means[0][head]), float(spread[head]), int(seen[head]), (0.0, 1.0))
+
+    return head_records(seen > 0, change, means, written, named)
 
 
 def _cells(record: CorpusRecord, head: Head) -> dict[tuple[int, int], float]:

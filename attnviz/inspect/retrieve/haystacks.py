@@ -30,11 +30,8 @@ DEFAULT_LENGTHS = (256, 512, 1000)
 
 _BUILT_IN = PACKAGED / "probes" / "needles.tsv"
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+|(?<=[。！？])")
-_LONGEST = 300
-"""The most characters of a haystack between which no needle can stand."""
-
-_FEWEST = 2
-"""The fewest needles in a haystack: one to ask for, and one that is not asked for."""
+_LONGEST = 300  # the most characters of a haystack between which no needle can stand
+_FEWEST = 2  # the fewest needles in a haystack: one to ask for, and one that is not asked for
 
 Ids = tuple[int, ...]
 
@@ -63,8 +60,8 @@ class Question:
         """Return the question with the haystack's tokens, needles included, in random order."""
         order = np.random.default_rng(seed).permutation(self.text).tolist()
         moved = dict(zip(order, self.text, strict=True))
-        ids = (*self.ids[: self.text.start], *(self.ids[place] for place in order))
-        right = tuple(tuple(moved[place] for place in places) for places in self.right)
+        ids = (*self.ids[: self.text.start], *(self.ids[position] for position in order))
+        right = tuple(tuple(map(moved.__getitem__, positions)) for positions in self.right)
         return replace(self, ids=ids + self.ids[self.text.stop :], right=right)
 
 
@@ -102,8 +99,8 @@ def needles_of(request: RetrieveRequest) -> tuple[tuple[Needle, ...], int]:
     lines = _BUILT_IN.read_text(encoding="utf-8").splitlines()
     built_in = [Needle(*line.split("\t")) for line in lines]
     given = request.needles or tuple(built_in)
-    fill = [each for each in built_in if each not in given][: max(len(DEPTHS) - len(given), 0)]
-    return (*given, *fill), len(given)
+    fill = [needle for needle in built_in if needle not in given]
+    return (*given, *fill[: max(len(DEPTHS) - len(given), 0)]), len(given)
 
 
 def material(model: Model, sentences: Sequence[str], request: RetrieveRequest) -> Material:
@@ -117,47 +114,30 @@ def material(model: Model, sentences: Sequence[str], request: RetrieveRequest) -
         raise UnsupportedError(f"{model.info.name!r} does not know where its tokens stand")
     needles, asked = needles_of(request)
     facts = ((f"{needle.cue} ", needle.answer, ". ") for needle in needles)
-    opened, closed = _turns(model) if request.chat else ("", "")
+    opened, closed = "", ""  # before a user's message, and between it and an answer
+    if request.chat:
+        if model.chat_template is None:
+            raise UnsupportedError(f"{model.info.name!r} has no chat template: leave out --chat")
+        from attnviz.models.chats import chat_text
+
+        message = {"role": "user", "content": "x"}
+        chat, [(start, end)], _ = chat_text(model.info.name, model.chat_template, [message], True)
+        opened, closed = chat[:start], chat[end:]
     of_sentences = (f"{sentence} " for sentence in sentences)
     pieces = [opened, closed, *chain.from_iterable(facts), *of_sentences]
     text, ends = "".join(pieces), np.cumsum([*map(len, pieces)])
-    tokens, places, sides = model.placed(text, bare=request.chat)
-    found: list[list[int]] = [[] for _ in pieces]
-    for number, (first, last), side in zip(tokens.ids, places, sides, strict=True):
+    tokens, spans, sides = model.placed(text, bare=request.chat)
+    by_piece: list[list[int]] = [[] for _ in pieces]
+    for number, (first, last), side in zip(tokens.ids, spans, sides, strict=True):
         if side is not None and last > first:
             first += min(len(text[first:last]) - len(text[first:last].lstrip()), last - first - 1)
-            found[int(np.searchsorted(ends, first, "right"))].append(number)
-    before, between, *ids = map(tuple, found)
+            by_piece[int(np.searchsorted(ends, first, "right"))].append(number)
+    before, between, *ids = map(tuple, by_piece)
     if not request.chat:
         before = model.vocabulary().before.ids
     count = 3 * len(needles)
-    cut = [(ids[at], ids[at + 1], ids[at + 2]) for at in range(0, count, 3)]
-    return Material(before, tuple(cut), asked, (*filter(None, ids[count:]),), between)
-
-
-def _turns(model: PlacingModel) -> tuple[str, str]:
-    """Return what a model's template puts before a user's message, and between it and an answer."""
-    if model.chat_template is None:
-        raise UnsupportedError(f"{model.info.name!r} has no chat template: leave out --chat")
-    from attnviz.models.chats import chat_text
-
-    message = {"role": "user", "content": "x"}
-    text, [(start, end)], _ = chat_text(model.info.name, model.chat_template, [message], True)
-    return text[:start], text[end:]
-
-
-def lengths_of(model: Model, request: RetrieveRequest) -> tuple[int, ...]:
-    """Return the lengths in tokens, by default up to the context; UsageError for one beyond it."""
-    most = model.context or max(DEFAULT_LENGTHS)
-    if not request.tokens:
-        fits = most >= DEFAULT_LENGTHS[-1]
-        return DEFAULT_LENGTHS if fits else (most // 4, most // 2, most)
-    if model.context is not None and request.tokens[-1] > most:
-        raise UsageError(
-            f"--lengths {request.tokens[-1]:,} is beyond the context of {model.info.name!r}: "
-            f"expected at most {most:,} tokens"
-        )
-    return request.tokens
+    cut = tuple(zip(ids[:count:3], ids[1:count:3], ids[2:count:3], strict=True))
+    return Material(before, cut, asked, (*filter(None, ids[count:]),), between)
 
 
 def questions(made_of: Material, length: int, number: int, seed: int) -> tuple[Question, ...]:
@@ -186,24 +166,24 @@ def questions(made_of: Material, length: int, number: int, seed: int) -> tuple[Q
         room -= len(hay[-1])
         if room < 1:
             break
-    depths = [(place + number) % len(DEPTHS) for place in range(len(needles))]
+    depths = [(needle + number) % len(DEPTHS) for needle in range(len(needles))]
     sizes = np.cumsum([0, *map(len, hay)])
     at = [int(np.searchsorted(sizes, DEPTHS[depth] * sizes[-1])) for depth in depths]
     ids, starts = [*made_of.before], dict[int, int]()
-    for place in range(len(hay) + 1):
-        for needle in (needle for needle in range(len(needles)) if at[needle] == place):
+    for before, sentence in enumerate([*hay, ()]):
+        for needle in (needle for needle in range(len(needles)) if at[needle] == before):
             starts[needle] = len(ids)
             ids += chain.from_iterable(needles[needle])
-        ids += chain.from_iterable(hay[place : place + 1])
-    answers = [starts[each] + len(needle[0]) for each, needle in enumerate(needles)]
-    found = []
-    for each, (cue, answer, _) in enumerate(needles[:asked]):
-        span = range(starts[each], answers[each] + len(answer))
-        unasked = [(answers[one], len(needles[one][1])) for one in starts if one != each]
-        found.append(
+        ids += sentence
+    answers = [starts[needle] + len(cue) for needle, (cue, _, _) in enumerate(needles)]
+    about = []
+    for needle, (cue, answer, _) in enumerate(needles[:asked]):
+        span = range(starts[needle], answers[needle] + len(answer))
+        unasked = [(answers[at], len(needles[at][1])) for at in starts if at != needle]
+        about.append(
             Question(
                 length=length,
-                depth=depths[each],
+                depth=depths[needle],
                 ids=(*ids, *cue, *made_of.between, *answer),
                 start=len(ids) + len(cue) + len(made_of.between),
                 span=span,
@@ -215,11 +195,10 @@ def questions(made_of: Material, length: int, number: int, seed: int) -> tuple[Q
                 text=range(len(made_of.before), len(ids)),
             )
         )
-    return tuple(found)
+    return tuple(about)
 
 
 def _taken(made_of: Material, needles: Sequence[tuple[Ids, Ids, Ids]]) -> int:
-    """Return how many tokens a prompt has without sentences, with the longest question."""
     question = max(len(cue) + len(answer) for cue, answer, _ in needles)
     frame = len(made_of.before) + len(made_of.between)
     return frame + sum(map(len, chain.from_iterable(needles))) + question

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 import numpy as np
 
 from attnviz.count.params.head_cost import ShortCache
-from attnviz.draw.report import Report
+from attnviz.draw.report import Report, fields_of
 from attnviz.draw.signed import Place
 from attnviz.draw.values import model_facts, table_of
 from attnviz.inspect.retrieve.haystacks import DEPTHS
@@ -107,17 +107,14 @@ class RetrieveReport(Report, Provenance):
     def data(self) -> dict[str, Any]:
         """Return the whole report as one JSON object."""
         changes = {"without": self.without, "random": self.random}
-        plain = ("source", "seed", "texts", "haystacks", "questions")
         return {
             "schema": "attnviz.retrieve/1",
             "model": model_facts(self.model),
-            **{name: getattr(self, name) for name in plain},
+            **fields_of(self, ("source", "seed", "texts", "haystacks", "questions")),
             **({"chat": True} if self.chat else {}),
-            "predicted": self.predicted,
-            "loss": self.loss,
+            **fields_of(self, ("predicted", "loss")),
             "answer_tokens": self.tokens,
-            "notes": self.notes,
-            "lengths": self.lengths,
+            **fields_of(self, ("notes", "lengths")),
             **{name: change and change._asdict() for name, change in changes.items()},
             "ablated": [{"layer": layer, "head": head} for layer, head in self.ablated],
             "heads": [head._asdict() for head in self.heads],

@@ -53,25 +53,26 @@ class RetrieveRequest(Ranked, IndexBase, Seed):
     @property
     def needles(self) -> tuple[Needle, ...]:
         """Return the facts that were given; UsageError for one without a cue and an answer."""
-        found = [as_utf8(typed, "--needle").split("|") for typed in self.needle]
-        for parts in found:
+        needles = dict[Needle, None]()
+        for typed in self.needle:
+            parts = as_utf8(typed, "--needle").split("|")
             if len(parts) != 2 or not all(map(str.strip, parts)):
                 raise UsageError(
                     f"--needle {'|'.join(parts)!r} is not a fact: expected a cue and an answer "
                     "with a bar between them, such as 'The password is|blue rain'"
                 )
-        return tuple(dict.fromkeys(Needle(cue.strip(), answer.strip()) for cue, answer in found))
+            needles[Needle(*map(str.strip, parts))] = None
+        return tuple(needles)
 
     @property
     def tokens(self) -> tuple[int, ...]:
         """Return the lengths that were given, in ascending order; empty for the default ones."""
         if self.lengths is None:
             return ()
-        found = [_LENGTH.fullmatch(part.strip().lower()) for part in self.lengths.split(",")]
-        sizes = {int(one[1]) * (1000 if one[2] else 1) for one in found if one is not None}
-        if None in found:
+        matches = [_LENGTH.fullmatch(part.strip().lower()) for part in self.lengths.split(",")]
+        if None in matches:
             raise UsageError(
                 f"cannot read --lengths {self.lengths!r}: expected numbers of tokens such as "
                 "256,1000 or 1k,4k"
             )
-        return tuple(sorted(sizes))
+        return tuple(sorted({int(own[1]) * (1000 if own[2] else 1) for own in matches if own}))

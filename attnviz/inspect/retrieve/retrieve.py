@@ -7,7 +7,7 @@ is generated. The answer is given (teacher forcing), so that every question coun
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from statistics import NormalDist
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -46,8 +46,7 @@ LEAST_SCORE = 0.1
 
 _DOUBT = 0.05
 _CACHED = (32_768, 131_072)
-_RUNS = 5
-"""The runs of a haystack: as it is, shuffled, taken apart, without named and random heads."""
+_RUNS = 5  # the runs of a haystack: as it is, shuffled, taken apart, without named and random heads
 
 _CACHES = 3
 """The keys and values in memory at once: a text's, those of a pass that is compared, the next's."""
@@ -62,11 +61,7 @@ def work(corpus: TextCorpus | None, request: RetrieveRequest) -> Work:
 
 
 def retrieve(
-    model: Model,
-    sentences: Sequence[str],
-    request: RetrieveRequest,
-    *,
-    advance: Watch = UNWATCHED,
+    model: Model, sentences: Sequence[str], request: RetrieveRequest, *, advance: Watch = UNWATCHED
 ) -> RetrieveReport:
     """Measure which heads of a causal model fetch a needle from a haystack.
 
@@ -81,46 +76,37 @@ def retrieve(
         for number in range(request.haystacks)
     ]
     study = HaystackStudy(model, haystacks, advance)
-    (scores, unasked, shuffled, near), found = study.fetched(seed)
-    named = retrieval_heads(scores, unasked, shuffled)
+    fetched, by_haystack = study.fetched(seed)
+    named = retrieval_heads(*fetched[:3])
     pieces, notes = study.written()
-    written = np.mean(pieces, 0) if pieces else None
-    heads = []
-    for layer, head in np.argwhere(np.isfinite(scores[0])).tolist():
-        of, own_near = (slice(None), layer, head), float(near[:, layer, head].mean())
-        own = HeadRetrieval(
-            layer,
-            head,
-            *_change(scores[of], seed, (0.0, 1.0)),
-            unasked=float(unasked[of].mean()),
-            shuffled=float(shuffled[of].mean()),
-            written=None if written is None else float(written[layer, head]),
-            near=own_near,
-            retrieves=(layer, head) in named,
-            streams=own_near >= STREAMS and (layer, head) not in named,
-        )
-        heads.append(own)
-    heads.sort(key=lambda head: -head.score)
-    answers = [answer for of_haystack in found for answer in of_haystack]
+    heads = head_records(
+        np.isfinite(fetched[0, 0]),
+        lambda head: _change(fetched[0][:, *head], seed, (0.0, 1.0)),
+        np.apply_along_axis(np.mean, 1, fetched),
+        np.mean(pieces, 0) if pieces else None,
+        named,
+    )
+    answers = [answer for of_haystack in by_haystack for answer in of_haystack]
     asked = [question for haystack in study.haystacks for question in haystack]
     scores_at: dict[tuple[int, int], list[float]] = {}
     for question, answer in zip(asked, answers, strict=True):
         score = answer.heads[0][heads[0].place]
         scores_at.setdefault((question.length, question.depth), []).append(score)
-    changes = study.changes(named, found, seed) or (None, None)
+    changes = study.changes(named, by_haystack, seed) or (None, None)
     without, random = (None if rises is None else _change(rises, seed) for rises in changes)
     sizes, more = cache_sizes(model) if named else ((), ())
     size = sum(map(len, made_of.sentences))
-    short = size < lengths[-1] and f"the haystack has {size:,} tokens and repeats: --haystack FILE"
+    short = f"the haystack has {size:,} tokens and repeats: --haystack FILE"
+    short *= size < lengths[-1]
     return RetrieveReport(
         model=info,
         lengths=lengths,
-        haystacks=len(found),
+        haystacks=len(by_haystack),
         questions=len(asked),
         tokens=sum(len(question.right) for question in asked),
         predicted=float(np.mean([answer.predicted for answer in answers])),
         loss=float(np.mean([answer.loss for answer in answers])),
-        heads=tuple(heads),
+        heads=heads,
         cells={at: float(np.mean(scores_at[at])) for at in sorted(scores_at)},
         without=without,
         random=random,
@@ -129,22 +115,63 @@ def retrieve(
         ablated=tuple(sorted(named)),
         chat=request.chat,
         source="built-in passages" if request.haystack is None else request.haystack.name,
-        notes=(*few_note(len(found), "haystacks"), *([short] if short else []), *notes, *more),
+        notes=tuple(filter(None, (*few_note(len(haystacks), "haystacks"), short, *notes, *more))),
         seed=seed,
         index_base=request.index_base,
     )
 
 
 def checked_lengths(model: Model, request: RetrieveRequest) -> tuple[int, ...]:
-    """Return the haystacks' lengths in tokens; raise as ``retrieve`` does if they do not fit."""
+    """Return the haystacks' lengths in tokens, by default up to the context.
+
+    Raises as ``retrieve`` does if they do not fit.
+    """
     if model.kinds != ("self",) or not getattr(model, "causal", True):
         raise cannot_write(model.info)
-    lengths = hay.lengths_of(model, request)
-    info = model.info
+    info, lengths, most = model.info, request.tokens, model.context or max(hay.DEFAULT_LENGTHS)
+    if not lengths:
+        fits = most >= hay.DEFAULT_LENGTHS[-1]
+        lengths = hay.DEFAULT_LENGTHS if fits else (most // 4, most // 2, most)
+    elif model.context is not None and lengths[-1] > most:
+        raise UsageError(
+            f"--lengths {lengths[-1]:,} is beyond the context of {info.name!r}: expected at most "
+            f"{most:,} tokens"
+        )
     cached = 2 * 4 * info.layers * info.kv_heads * info.head_dim * lengths[-1]
-    what = f"the keys and values of {lengths[-1]:,} tokens take"
-    require_room(what, _CACHES * cached, "give shorter --lengths")
+    needed = f"the keys and values of {lengths[-1]:,} tokens take"
+    require_room(needed, _CACHES * cached, "give shorter --lengths")
     return lengths
+
+
+def head_records(
+    seen: NDArray[np.bool_],
+    change: Callable[[Head], LossChange],
+    means: Floats,
+    written: Floats | None,
+    named: Collection[Head],
+) -> tuple[HeadRetrieval, ...]:
+    """Return what was measured of each head that was seen, the highest score first.
+
+    seen: (layer, head). change: returns a head's score with its interval. means: (4, layer, head)
+        over haystacks, with the first axis of ``HaystackStudy.fetched``. written: (layer, head),
+        what heads write; None if it is not known. named: the retrieval heads.
+    """
+    _, unasked, shuffled, near = means
+    seen_heads: list[Head] = [(layer, head) for layer, head in np.argwhere(seen).tolist()]
+    heads = [
+        HeadRetrieval(
+            *at,
+            *change(at),
+            unasked=float(unasked[at]),
+            shuffled=float(shuffled[at]),
+            written=None if written is None else float(written[at]),
+            near=float(near[at]),
+            retrieves=at in named,
+            streams=bool(near[at] >= STREAMS and at not in named),
+        )
+        for at in seen_heads
+    ]
+    return tuple(sorted(heads, key=lambda head: -head.score))
 
 
 def retrieval_heads(scores: Floats, unasked: Floats, shuffled: Floats) -> tuple[Head, ...]:
@@ -185,29 +212,29 @@ class CacheSize(NamedTuple):
     """The bytes of a key/value cache at one length, from which partial caches are computed.
 
     whole: the bytes if every head keeps every token. least: if no head does.
-    each: by layer, the bytes that one key/value head adds by keeping all.
+    added: by layer, the bytes that one key/value head adds by keeping all.
     """
 
     tokens: int
     whole: int
     least: int
-    each: Sequence[int]
+    added: Sequence[int]
     dtype: str
 
 
 def cache_sizes(model: Model) -> tuple[tuple[CacheSize, ...], tuple[str, ...]]:
     """Return the sizes of the model's cache at long lengths; if not possible, () and a reason."""
-    found = []
+    sizes = []
     try:
         counted = counted_model(model)
         for tokens in _CACHED:
             least = short_cache(counted, tokens, ())
             kept = (short_cache(counted, tokens, {(at, 0)}) for at in range(model.info.layers))
-            each = tuple(one.short - least.short for one in kept)
-            found.append(CacheSize(tokens, least.whole, least.short, each, least.dtype))
+            added = tuple(cache.short - least.short for cache in kept)
+            sizes.append(CacheSize(tokens, least.whole, least.short, added, least.dtype))
     except (UnsupportedError, UsageError) as error:
         return (), (f"the cache is not counted: {error}",)
-    return tuple(found), ()
+    return tuple(sizes), ()
 
 
 def short_caches(
@@ -216,10 +243,8 @@ def short_caches(
     """Return the cache sizes if only the query heads ``named`` kept all their keys and values."""
     kept = {(layer, head * info.kv_heads // info.heads) for layer, head in named}
     return tuple(
-        ShortCache(
-            one.tokens, one.whole, one.least + sum(one.each[layer] for layer, _ in kept), one.dtype
-        )
-        for one in sizes
+        ShortCache(tokens, whole, least + sum(added[layer] for layer, _ in kept), dtype)
+        for tokens, whole, least, added, dtype in sizes
     )
 
 
@@ -248,7 +273,7 @@ class Answered(NamedTuple):
 
 def answered(reader: Reader, question: Question, layers: int, heads: int) -> Answered:
     """Measure the heads at each token of an answer; return the means over these tokens."""
-    found = np.full((len(question.right), 3, layers, heads), np.nan)
+    measured = np.full((len(question.right), 3, layers, heads), np.nan)
     losses, predicted = [], []
     for step, (right, others) in enumerate(zip(question.right, question.others, strict=True)):
         scores, rows = reader.read(question.ids[: question.start + step])
@@ -261,10 +286,10 @@ def answered(reader: Reader, question: Question, layers: int, heads: int) -> Ans
             elsewhere = np.isin(top, others) / len(others) if others else np.nan
             near = weights[:, :SINK].sum(-1) + weights[:, last:].sum(-1)
             for part, values in enumerate((np.isin(top, right), elsewhere, near)):
-                found[step, part, layer, : len(top)] = values
-    known = np.isfinite(found)
+                measured[step, part, layer, : len(top)] = values
+    known = np.isfinite(measured)
     with np.errstate(invalid="ignore"):  # a head that was not seen has no mean
-        means = np.where(known, found, 0.0).sum(0) / known.sum(0)
+        means = np.where(known, measured, 0.0).sum(0) / known.sum(0)
     return Answered(means, float(np.mean(losses)), float(np.mean(predicted)))
 
 
@@ -292,38 +317,43 @@ class HaystackStudy:
         The first axis has the retrieval score, that of needles that are not asked for, the score
         over shuffled haystacks, and the weight on the first and last tokens.
         """
-        found = self.read("fetching needles")
-        scores, unasked, near = np.stack([_mean(each) for each in found], 1)
+        by_haystack = self.read("fetching needles")
+        scores, unasked, near = np.stack([*map(_mean, by_haystack)], 1)
         mixed = [
-            tuple(one.shuffled((seed, number)) for one in each)
-            for number, each in zip(self._numbers, self.haystacks, strict=True)
+            tuple(question.shuffled((seed, number)) for question in haystack)
+            for number, haystack in zip(self._numbers, self.haystacks, strict=True)
         ]
         others = HaystackStudy(self._model, mixed, self._advance)
-        shuffled = [_mean(each)[0] for each in others.read(_SHUFFLED)]
-        return np.stack([scores, unasked, np.stack(shuffled), near]), found
+        shuffled = [_mean(answers)[0] for answers in others.read(_SHUFFLED)]
+        return np.stack([scores, unasked, np.stack(shuffled), near]), by_haystack
 
     def read(
-        self, what: str, without: Callable[[int], Sequence[Head]] = lambda haystack: ()
+        self, doing: str, without: Callable[[int], Sequence[Head]] = lambda haystack: ()
     ) -> list[list[Answered]]:
-        """Run the model on every question; return for each haystack what was measured."""
+        """Run the model on every question; return for each haystack what was measured.
+
+        doing: is announced. without: returns the heads to switch off, given a haystack's index.
+        """
         info, readers = self._model.info, dict[tuple[Head, ...], Reader]()
 
-        def one(at: int) -> list[Answered]:
+        def measured(at: int) -> list[Answered]:
             removed, begun = tuple(without(at)), Tokens.bare(self.haystacks[at][0].ids[:2])
             reader = readers.get(removed)
             if reader is None:
                 reader = self._backend.open_reader(begun, begun, "self", removed)
             if not isinstance(self._model, NumpyModel):  # its threads cannot share a reader
                 readers[removed] = reader
-            return [answered(reader, each, info.layers, info.heads) for each in self.haystacks[at]]
+            asked = self.haystacks[at]
+            return [answered(reader, question, info.layers, info.heads) for question in asked]
 
+        self._advance.begin(doing)
         every = in_turn if isinstance(self._model, NumpyModel) else map
-        found = []
-        for answers in every(one, self._announced(what)):
-            require_number("loss", sum(each.loss for each in answers), info)
-            found.append(answers)
-            self._advance(len(found) / len(self.haystacks))
-        return found
+        by_haystack = []
+        for answers in every(measured, range(len(self.haystacks))):
+            require_number("loss", sum(answer.loss for answer in answers), info)
+            by_haystack.append(answers)
+            self._advance(len(by_haystack) / len(self.haystacks))
+        return by_haystack
 
     def written(self) -> tuple[list[Floats], tuple[str, ...]]:
         """Return by haystack what each head writes towards the answers, (layer, head), and notes.
@@ -333,61 +363,56 @@ class HaystackStudy:
         the token at the same place of an answer that is not asked for; a haystack without one is
         left out. The list is empty if contributions cannot be measured.
         """
-        found = list[Floats]()
+        written = list[Floats]()
         try:
             attributor = self._backend.open_attributor(Input.of_ids(self.haystacks[0][0].ids[:2]))
-            for at in self._announced("measuring what heads write"):
+            self._advance.begin("measuring what heads write")
+            for at, haystack in enumerate(self.haystacks):
                 number = self._numbers[at]
-                question = self.haystacks[at][number % len(self.haystacks[at])]
+                question = haystack[number % len(haystack)]
                 step = number % len(question.right)
                 end = question.start + step
-                foils = [question.ids[place] for place in question.others[step]]
-                foil = next((each for each in foils if each != question.ids[end]), None)
+                foils = (question.ids[position] for position in question.others[step])
+                foil = next((token for token in foils if token != question.ids[end]), None)
                 if foil is not None:
                     given = Input.of_ids(question.ids[:end])
                     apart = attributor.attribute(given, answer=question.ids[end], foil=foil)
                     values = np.zeros((self._model.info.layers, self._model.info.heads))
                     for (_, layer, head), row in apart.rows.items():
                         values[layer, head] = row[list(question.span)].sum()
-                    found.append(values)
+                    written.append(values)
                 self._advance((at + 1) / len(self.haystacks))
         except (UnsupportedError, UsageError) as error:
             return [], (f"what heads write is not measured: {error}",)
-        return found, ()
+        return written, ()
 
     def changes(
-        self, removed: Sequence[Head], found: Sequence[Sequence[Answered]], seed: int
+        self, removed: Sequence[Head], whole: Sequence[Sequence[Answered]], seed: int
     ) -> tuple[Floats, Floats | None] | None:
         """Return the rise of each haystack's loss without some heads, and without random others.
 
-        seed: of the random heads, which are drawn for each haystack, as many as ``removed`` or as
-        there are. None if ``removed`` is empty.
+        whole: the answers by haystack with all heads. seed: of the random heads, which are drawn
+        for each haystack, as many as ``removed`` or as there are. None if ``removed`` is empty.
         """
         if not removed:
             return None
-        losses, heads = _losses(found), self._model.info.heads_of_layers.items()
-        rest = [
-            (at, one) for at, count in heads for one in range(count) if (at, one) not in removed
-        ]
+        losses, heads = _losses(whole), self._model.info.heads_of_layers.items()
+        every = [(layer, head) for layer, count in heads for head in range(count)]
+        rest = [head for head in every if head not in removed]
 
         def drawn(at: int) -> list[Head]:
             order = np.random.default_rng((seed, self._numbers[at])).permutation(len(rest))
-            return sorted(rest[place] for place in order[: len(removed)])
+            return sorted(rest[head] for head in order[: len(removed)])
 
         lost = self.read("ablating retrieval heads", lambda at: sorted(removed))
         random = self.read("ablating random heads", drawn) if rest else None
         return _losses(lost) - losses, None if random is None else _losses(random) - losses
 
-    def _announced(self, what: str) -> range:
-        """Announce a run over all haystacks, and return their indices. what: its words."""
-        self._advance.begin(what)
-        return range(len(self.haystacks))
-
 
 def _mean(answers: Sequence[Answered]) -> Floats:
-    mean: Floats = np.mean([each.heads for each in answers], 0)
+    mean: Floats = np.mean([answer.heads for answer in answers], 0)
     return mean
 
 
-def _losses(found: Sequence[Sequence[Answered]]) -> Floats:
-    return np.array([np.mean([each.loss for each in answers]) for answers in found])
+def _losses(by_haystack: Sequence[Sequence[Answered]]) -> Floats:
+    return np.array([np.mean([answer.loss for answer in answers]) for answers in by_haystack])

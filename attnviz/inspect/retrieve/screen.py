@@ -22,8 +22,7 @@ from attnviz.inspect.retrieve.report import (
 from attnviz.measures.bootstrap import LEAST_TEXTS
 from attnviz.models.memory import byte_text
 
-_NAMED = 3
-"""The most heads that the finding names."""
+_NAMED = 3  # the most heads that the finding names
 
 
 def document(report: RetrieveReport) -> doc.Document:
@@ -38,8 +37,8 @@ def document(report: RetrieveReport) -> doc.Document:
     if report.texts is not None:
         source = f"{counted(report.texts, 'text')}{f' of {source}' if source else ''}"
     about = [(fact, False) for fact in (*facts, f"hidden in {source}")]
-    one = ["--haystack FILE"] * (report.texts is None)
-    further = ["--needle 'CUE|ANSWER'", *one, "--lengths 1k,4k", "--save heads.tsv"]
+    text = ["--haystack FILE"] * (report.texts is None)
+    further = ["--needle 'CUE|ANSWER'", *text, "--lengths 1k,4k", "--save heads.tsv"]
     names = f"retrieval heads of {info.name}", f"Retrieval heads of {info.name}"
     if not report.heads:  # of a shard without a text
         words = [*about[:1], *[(note, False) for note in report.notes]]
@@ -66,7 +65,6 @@ def document(report: RetrieveReport) -> doc.Document:
 
 
 def _finding(report: RetrieveReport) -> str:
-    """Return the finding: the retrieval heads, their base rates, the loss without them."""
     best, without, random = report.heads[0], report.without, report.random
     shown = report.named or (best,)
     unasked, shuffled = (max(getattr(head, of) for head in shown) for of in ("unasked", "shuffled"))
@@ -82,7 +80,7 @@ def _finding(report: RetrieveReport) -> str:
     if without is None:
         return f"{fetches} {chance}."
     if {head.place for head in shown} != set(report.ablated):
-        them = _listed([report.head_name(place) for place in report.ablated])
+        them = _listed([*map(report.head_name, report.ablated)])
     heads, words = counted(len(report.ablated), "random head"), ""
     for bases, ends in ((f" {chance}", True), ("", True), ("", False)):
         words = f"{fetches}{bases}; without {them} the answer's loss {_change(without)}"
@@ -105,7 +103,6 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _change(change: LossChange, whole: bool = True) -> str:
-    """Return a verb and by how much the loss changes; ``whole`` adds the unit and the interval."""
     words = f"{'rises' if change.value > 0 else 'falls'} by {abs(change.value):.2f}"
     words += " nats" * whole
     if not whole or change.ci_low is None or change.ci_high is None:
@@ -114,7 +111,6 @@ def _change(change: LossChange, whole: bool = True) -> str:
 
 
 def _more(report: RetrieveReport) -> list[str]:
-    """Return sentences on streaming heads, and on the cache that other heads could have."""
     count, heads = sum(head.streams for head in report.heads), counted(len(report.heads), "head")
     words = [
         f"Streaming: {count} of {heads} keep {STREAMS:.0%} of their weight on the first {SINK} and "
@@ -122,8 +118,8 @@ def _more(report: RetrieveReport) -> list[str]:
     ]
     if report.caches:
         sizes = [
-            f"{one.tokens:,} tokens would take {byte_text(one.short)}, not {byte_text(one.whole)}"
-            for one in report.caches
+            f"{own.tokens:,} tokens would take {byte_text(own.short)}, not {byte_text(own.whole)}"
+            for own in report.caches
         ]
         words.append(
             f"Cache: if the other heads kept only the first {SHORT_SINK} and last {SHORT_RECENT}, "
@@ -133,7 +129,6 @@ def _more(report: RetrieveReport) -> list[str]:
 
 
 def _first(report: RetrieveReport, columns: int, lines: int) -> Sequence[doc.Group]:
-    """Return the first screen: the grid next to that of the best head, the ranking, the rest."""
     grids = [_grid(report)._replace(scale=None), _depths(report)]
     both = doc.Group(grids, beside=doc.Beside(0))
     table = _table(report, len(report.heads))._replace(least=min(3, len(report.heads)))
@@ -160,7 +155,6 @@ def _label(head: HeadRetrieval) -> str:
 
 
 def _depths(report: RetrieveReport) -> doc.HeadGrid:
-    """Return the grid of the best head: its score by the length and the depth of the needle."""
     name = report.head_name(report.heads[0].place)
     rows = [f"{length:,} tokens" for length in report.lengths]
     cells = {
@@ -172,7 +166,6 @@ def _depths(report: RetrieveReport) -> doc.HeadGrid:
 
 
 def _table(report: RetrieveReport, most: int) -> doc.Table:
-    """Return the ranking: a row for each head, faint if it is no retrieval head."""
     shown = sorted(report.heads[:most], key=lambda head: not head.retrieves)
     scale = NumberScale.over(head.written for head in shown if head.written is not None)
 
@@ -196,10 +189,7 @@ def _table(report: RetrieveReport, most: int) -> doc.Table:
     return doc.table(
         shown,
         *(column for column in columns if any(map(column.write, shown))),
-        row=lambda head: {
-            "bar": (head.score, 1.0),
-            "tone": "plain" if head.retrieves else "faint",
-        },
+        row=lambda head: {"bar": (head.score, 1.0), "tone": "plain" if head.retrieves else "faint"},
         title=[("Ranking", True)],
         ranked=True,
     )

@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.draw import document as doc
-from attnviz.draw.labels import numbered, token_labels
+from attnviz.draw.labels import numbered, token_labels, token_spans
 from attnviz.draw.numbers import counted, layer_names, listed
 from attnviz.draw.page.data import Page, PageCapture, PageHead
-from attnviz.draw.page.running_text import token_spans
 from attnviz.draw.provenance import advised, fits_two_lines, model_words, named, notes_group
 from attnviz.inspect.picture.on_picture import SCALE, on_picture
 from attnviz.inspect.rollout.report import RolloutReport

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 
 from attnviz.draw import document as doc
-from attnviz.draw.labels import cut, token_label
+from attnviz.draw.labels import cut, running_pieces, token_label
 from attnviz.draw.numbers import NumberScale, counted, listed
-from attnviz.draw.page.running_text import running_pieces
 from attnviz.draw.provenance import UNLIKELY, fits_two_lines, probability
 from attnviz.draw.signed import ranked_table
 from attnviz.engine.likely import START_END
@@ -25,8 +24,15 @@ from attnviz.inspect.why.written import (
     write_maps,
 )
 from attnviz.measures.bootstrap import LEAST_TEXTS
-from attnviz.prompts.naming import LONGEST_TOKEN, is_piece, logits, next_word, placed, quoted
-from attnviz.prompts.shown import prompt_document
+from attnviz.prompts.naming import (
+    LONGEST_TOKEN,
+    is_piece,
+    logits,
+    next_word,
+    placed,
+    prompt_document,
+    quoted,
+)
 from attnviz.records import Tokens
 
 _LONGEST = 100

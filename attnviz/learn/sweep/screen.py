@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from attnviz.draw import document as doc
+from attnviz.draw.maps import weight_steps
 from attnviz.draw.numbers import counted
 from attnviz.draw.palette import series_tint
 from attnviz.draw.provenance import share
-from attnviz.draw.scale import weight_steps
 from attnviz.learn.sweep.report import Reference, Spread, SweepReport
 
 _LONGEST = 100

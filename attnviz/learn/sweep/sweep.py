@@ -15,12 +15,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attnviz.attention.decoder_config import DecoderConfig
+from attnviz.attention.checkpoint import DecoderConfig
 from attnviz.attention.torch_decoder import TorchDecoder
 from attnviz.draw.numbers import counted, listed
 from attnviz.engine.observer import to_numpy
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.interrupts import between_steps
 from attnviz.learn.sweep.report import PatternScore, SweepModel, SweepReport
 from attnviz.learn.sweep.request import SweepRequest
 from attnviz.learn.sweep.tasks import BEGINNING, TASKS, Pattern, Samples, Task, characters
@@ -37,7 +36,7 @@ from attnviz.measures.sinks import uniform_weights
 from attnviz.models.memory import require_room
 from attnviz.models.placement import find_device
 from attnviz.models.threads import threads_for, use_threads
-from attnviz.progress import UNWATCHED, Watch
+from attnviz.progress import UNWATCHED, Watch, between_steps
 
 _BATCHES, _HELD_OUT = 1, 2
 """The purposes of random numbers; each has its own stream."""

@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_type_hints
 
-from attnviz.attention.decoder_config import GROWING, DecoderConfig, require_growth
+from attnviz.attention.checkpoint import GROWING, DecoderConfig, require_growth
 from attnviz.errors import UsageError
 from attnviz.options import Options, option
 from attnviz.reading import read_toml

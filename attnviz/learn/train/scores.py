@@ -12,13 +12,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.attention.checkpoint import open_checkpoint
-from attnviz.attention.family_reading import llama_stack
+from attnviz.attention.checkpoint import llama_stack, open_checkpoint
 from attnviz.attention.functional import Floats
 from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.engine.text_pass import token_losses
 from attnviz.learn.train.report import ModelScores, ScoredHeads, SequenceMean
-from attnviz.measures.rows import Conditions, TextFacts, whole_scores
+from attnviz.measures.rows import Conditions, RowBlock, TextFacts, scores_of
 from attnviz.measures.sinks import uniform_weights
 from attnviz.records import Tokens
 
@@ -119,12 +118,12 @@ def _scored(decoder: NumpyStack, sequences: Ids, probe: str) -> tuple[ScoredHead
 
         def observe(layer: int, weights: Floats, outputs: Floats, start: int = start) -> None:
             for sequence, maps in enumerate(weights, start):
-                for name, scores in whole_scores(texts[sequence], maps, SCORED).items():
+                for name, scores in scores_of(RowBlock(texts[sequence], maps), SCORED).items():
                     measured[name][layer, :, sequence] = scores
 
         decoder.run_outputs(batch, observe)
     for text in texts:
-        for name, score in whole_scores(text, uniform, SCORED).items():
+        for name, score in scores_of(RowBlock(text, uniform), SCORED).items():
             even[name].append(float(score))
     return tuple(
         ScoredHeads(

@@ -12,13 +12,11 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer
 
-from attnviz.attention.checkpoint import open_checkpoint, save_checkpoint
-from attnviz.attention.decoder_config import DecoderConfig
+from attnviz.attention.checkpoint import DecoderConfig, open_checkpoint, save_checkpoint
 from attnviz.attention.torch_decoder import TorchDecoder
 from attnviz.draw.labels import visible
 from attnviz.draw.whole_file import directory_lock
 from attnviz.errors import LoadError, UsageError
-from attnviz.interrupts import as_interrupt, between_steps
 from attnviz.learn.train.directory import (
     STATE_FILE,
     check_directory,
@@ -44,7 +42,7 @@ from attnviz.learn.train.trainer import Trainer, unigram_loss, validation_loss
 from attnviz.models.memory import byte_text, free_memory
 from attnviz.models.placement import find_device
 from attnviz.models.threads import allowed_processors, use_threads
-from attnviz.progress import UNWATCHED, Watch
+from attnviz.progress import UNWATCHED, Watch, as_interrupt, between_steps
 from attnviz.records import ModelInfo
 
 _BETWEEN_SAVES = 30.0

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from attnviz.attention.decoder_config import DecoderConfig
+from attnviz.attention.checkpoint import DecoderConfig
 from attnviz.attention.torch_decoder import TorchDecoder, grown
 from attnviz.errors import UsageError
 from attnviz.learn.train.recipe import Optimiser, Recipe

@@ -110,7 +110,9 @@ def _by_both(
     """
     if isinstance(model, Bundled):
         directory = str(model.checkpoint.directory)
-        return load_transformers(directory, dtype=model.info.dtype, offline=True), model
+        return load_transformers(
+            directory, LoadOptions(dtype=model.info.dtype, offline=True)
+        ), model
     if not isinstance(model, TransformersModel):
         raise UnsupportedError(f"no way to verify a {type(model).__name__}")
     if options.backend == "torch":

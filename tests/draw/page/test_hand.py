@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import attnviz
+from attnviz.draw.labels import running_pieces
 from attnviz.draw.page import data
-from attnviz.draw.page.running_text import running_pieces
 from attnviz.records import PAIR, Tokens
 
 from .conftest import MARY

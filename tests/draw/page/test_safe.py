@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import attnviz
-from attnviz.draw.page import shell
+from attnviz.draw import html
 
 from .conftest import MARY
 
@@ -81,9 +81,9 @@ def test_the_policy_allows_what_is_there_and_nothing_else(mary, nasty):
 
 
 def test_a_page_is_small(mary):
-    served = sum(len(shell.source(name).encode()) for name in ("early.js", "unpack.js"))
-    served += len(shell.style("page.css").encode())
-    served += len(shell.packed_scripts()) + len((shell._HERE / "page.html").read_bytes())
+    served = sum(len(html.source(name).encode()) for name in ("early.js", "unpack.js"))
+    served += len(html.style("page.css").encode())
+    served += len(html.packed_scripts()) + len((html._HERE / "page.html").read_bytes())
     assert served <= 60_000
     assert mary.stat().st_size <= 155_000
 

@@ -15,8 +15,8 @@ from attnviz.engine.backend import backend_of
 from attnviz.engine.device_sizes import DeviceSizes
 from attnviz.errors import UnsupportedError
 from attnviz.models.bundled import Bundled
-from attnviz.models.resolve import LoadOptions, load
-from attnviz.models.work import Work
+from attnviz.models.resolve import load
+from attnviz.models.work import LoadOptions, Work
 from attnviz.records import Input
 
 from ...every_causal import causal_kinds

@@ -10,6 +10,7 @@ from attnviz.engine.replacing import Point, Replace
 from attnviz.engine.scan.run import open_scan
 from attnviz.models.bundled import Bundled
 from attnviz.models.huggingface import load_transformers
+from attnviz.models.work import LoadOptions
 from attnviz.records import Input
 
 from ...attention.test_families import IDS as FAMILY_IDS
@@ -53,7 +54,7 @@ def test_a_softmax_without_the_edges_predicts_the_same(name):
 def test_the_bundled_model_is_that_of_transformers(backend):
     tiny = Bundled()
     given = Input(tiny.encode("The old captain saw the ship and the captain sat."))
-    model = load_transformers(str(tiny.checkpoint.directory), dtype="float32")
+    model = load_transformers(str(tiny.checkpoint.directory), LoadOptions(dtype="float32"))
     scan = open_scan(tiny if backend == "numpy" else model, [given], ScanOptions(token_losses=True))
     chosen = [((0, 1),), ((1, 1), (4, 2), (4, 3)), tuple(v.heads[0] for v in every(scan))]
     model.model.set_attn_implementation("eager")

@@ -14,7 +14,8 @@ import attnviz
 from attnviz.corpus import Reading, Shard, open_corpus
 from attnviz.engine.capture import capture
 from attnviz.engine.probing import open_probing
-from attnviz.inspect.atlas.atlas import FIRES, NAMES, atlas, edges, report_of, scan
+from attnviz.inspect.atlas.atlas import FIRES, NAMES, atlas, report_of, scan
+from attnviz.inspect.atlas.report import edges
 from attnviz.inspect.atlas.request import AtlasRequest
 from attnviz.mergeable import best_of, read_record
 from attnviz.records import Input

@@ -17,20 +17,20 @@ from safetensors.numpy import load_file, save_file
 from attnviz.draw.terminal import terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.errors import LoadError, UsageError
-from attnviz.inspect.check.baseline import (
+from attnviz.inspect.check.check import baseline_path, initial_rules
+from attnviz.inspect.check.measure import (
     DISTANCES,
     Baseline,
+    CheckedModel,
     by_distance,
     read_baseline,
     write_baseline,
 )
-from attnviz.inspect.check.check import baseline_path, initial_rules
-from attnviz.inspect.check.measure import CheckedModel
 from attnviz.inspect.check.report import Bounds, CheckReport, Outcome, Rule
 from attnviz.inspect.check.rules import Given, outcome, read_rules, score_rule
 from attnviz.inspect.check.screen import value_text
 from attnviz.models.bundled import Bundled
-from attnviz.models.resolve import LoadOptions
+from attnviz.models.work import LoadOptions
 from attnviz.texts import built_in_texts
 
 from ...first_screens import SIZES, fitting

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attnviz.attention.family_reading import llama_stack
+from attnviz.attention.checkpoint import llama_stack
 from attnviz.engine.probing import Probing
 from attnviz.inspect.diff import compare
 from attnviz.inspect.diff.report import Noise

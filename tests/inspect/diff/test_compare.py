@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import attnviz
-from attnviz.attention.narrow_stack import to_bfloat16
+from attnviz.attention.numpy_attention import to_bfloat16
 from attnviz.engine import observer
 from attnviz.engine.probing import open_probing
 from attnviz.errors import UnsupportedError, UsageError

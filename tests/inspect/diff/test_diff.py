@@ -238,7 +238,7 @@ def sides():
 
 def test_a_planted_change_is_found_on_pictures(sides, tmp_path):
     report = attnviz.diff(*sides, image=PICTURES, processor=processor())
-    assert [change.place for change in report.changes if change.changed] == [(1, 2)]
+    assert [change.head for change in report.changes if change.changed] == [(1, 2)]
     assert report.changed[0].js > 10 * report.noise.floor.js > 0
     assert (report.texts, report.tokens) == (6, 6 * 21)
     assert "L1H2" in report.finding
@@ -265,7 +265,7 @@ def test_two_vision_language_models_are_compared_over_a_prompt():
         model, changed, "what is in the picture ?", image=PICTURES[0], processor=reads
     )
     assert (report.texts, report.of_pictures) == (1, False)
-    assert {change.place[0] for change in report.changes if change.js > 0} == {1}
+    assert {change.head[0] for change in report.changes if change.js > 0} == {1}
     assert report.noise.floor.js > 0
     assert report.predictions.kl > 0
 

@@ -16,12 +16,11 @@ from attnviz.draw.labels import visible
 from attnviz.engine.generation import Sampling
 from attnviz.errors import LoadError
 from attnviz.inspect.explore import desk
-from attnviz.inspect.explore.dialogs import KEYS, Field
-from attnviz.inspect.explore.grid import at_finding
+from attnviz.inspect.explore.desk import KEYS, Field
 from attnviz.inspect.explore.panes import Size
-from attnviz.inspect.explore.saving import ENDINGS, save_view
-from attnviz.inspect.explore.screen import finding_lines
+from attnviz.inspect.explore.screen import at_finding, finding_lines
 from attnviz.inspect.explore.session import LiveSession, open_saved
+from attnviz.inspect.explore.view import ENDINGS, save_view
 from attnviz.models.bundled import Bundled
 
 from . import playing
@@ -106,7 +105,7 @@ def test_find_goes_to_a_token_while_it_is_typed():
 def test_every_key_is_on_the_sheet_and_any_closes_it():
     sheet = playing.play(playing.explorer(), "?", size=(80, 24)).screen
     for key in KEYS:
-        assert key.said in sheet, key
+        assert key.meaning in sheet, key
         assert key.shown in sheet
     closed = playing.play(playing.explorer(), "?", "w")
     assert "weights as they are" not in closed.screen

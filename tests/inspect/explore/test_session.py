@@ -12,7 +12,7 @@ from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.explore import session
 from attnviz.inspect.explore.session import LiveSession, open_session
 from attnviz.models.bundled import Bundled
-from attnviz.models.resolve import LoadOptions
+from attnviz.models.work import LoadOptions
 
 TEXT = "When Mary and John went out, John gave Mary a book."
 REMOVED = frozenset({(0, 1), (1, 0)})

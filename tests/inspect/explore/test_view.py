@@ -8,10 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from attnviz.inspect.explore.saving import command_line, shell_word
 from attnviz.inspect.explore.screen import MODES
 from attnviz.inspect.explore.session import Frame, LiveSession
-from attnviz.inspect.explore.view import View, places_of
+from attnviz.inspect.explore.view import View, command_line, places_of, shell_word
 from attnviz.models.own import OwnAttention
 from attnviz.records import LayerWeights, Tokens
 
@@ -105,9 +104,9 @@ def test_a_token_is_found(view):
     assert places_of(tokens, " ") == places_of(tokens, "none") == ()
     walked = [view]
     for _ in range(3):
-        walked.append(walked[-1].found("an"))
+        walked.append(walked[-1].search("an"))
     assert [step.query for step in walked] == [5, 6, 2, 4]
-    assert view.found("none") == view
+    assert view.search("none") == view
 
 
 @POSIX

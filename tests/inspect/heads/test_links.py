@@ -13,11 +13,15 @@ from attnviz.inspect.heads.links import (
     attention_from,
     attention_to,
     head_links,
+    links_table,
+    named_word,
     pair_links,
+    pair_table,
+    pairs_table,
     strongest_links,
     word_links,
+    word_maps,
 )
-from attnviz.inspect.heads.listed import links_table, named_word, pair_table, pairs_table, word_maps
 from attnviz.measures.words import Word, find_word
 from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention
@@ -82,7 +86,7 @@ def test_unusual_links_are_those_that_single_cells_give(reports):
         far = [weights[a, b] for a, b in cells if a - b == q - k]
         to_key = [weights[a, b] for a, b in cells if b == k]
         above[q, k] = weights[q, k] - max(np.mean(far), np.mean(to_key))
-    found = [link[2:4] for link in strongest_links(report, 9, each=9, unusual=True)]
+    found = [link[2:4] for link in strongest_links(report, 9, of_each=9, unusual=True)]
     assert found == sorted(above, key=lambda cell: -above[cell])[:9]
 
 

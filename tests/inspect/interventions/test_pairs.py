@@ -5,9 +5,9 @@ import json
 import pytest
 
 from attnviz.errors import UsageError
-from attnviz.inspect.interventions.pairs import TokenPair, control_pairs, encode_pair
-from attnviz.inspect.interventions.prompts import Prompts, read_pairs
 from attnviz.models.bundled import Bundled
+from attnviz.prompts.request import Prompts, read_pairs
+from attnviz.prompts.study import TokenPair, control_pairs, encode_pair
 from attnviz.records import Tokens
 
 from .make_pairs import FILE, made, written
@@ -19,8 +19,8 @@ def test_the_built_in_pairs_are_those_that_the_script_makes():
     assert FILE.read_text(encoding="utf-8") == written()
     found = read_pairs(None, None, None)
     assert found.source == "40 built-in pairs"
-    assert [pair._replace(place="") for pair in found.prompts] == [Prompts(**row) for row in made()]
-    assert found.prompts[2].place == "pair 3 (line 3)"
+    assert [pair._replace(name="") for pair in found.prompts] == [Prompts(**row) for row in made()]
+    assert found.prompts[2].name == "pair 3 (line 3)"
 
 
 @pytest.mark.parametrize("row", list(made()), ids=lambda row: row["answer"])
@@ -85,10 +85,10 @@ def test_what_cannot_be_paired(clean, corrupt, align, said):
 @pytest.mark.parametrize("direction", ["denoise", "noise"])
 def test_a_control_has_another_source_and_the_same_base(direction):
     pairs = [encode_pair(MODEL, Prompts(**row), None, None) for row in made()]
-    found = control_pairs(MODEL, pairs, direction, 8, 3)
-    assert [place for place, _ in found.pairs] == list(range(40))
-    assert found.drawn < 8
-    for place, control in found.pairs:
+    found, drawn = control_pairs(MODEL, pairs, direction, 8, 3)
+    assert [place for place, _ in found] == list(range(40))
+    assert drawn < 8
+    for place, control in found:
         pair = pairs[place]
         bases = [(one.corrupt if direction == "denoise" else one.clean) for one in (pair, control)]
         sources = [
@@ -97,15 +97,15 @@ def test_a_control_has_another_source_and_the_same_base(direction):
         assert bases[0] == bases[1]
         (at,) = pair.changed[0]
         assert sources[0].ids[at] != sources[1].ids[at]
-    assert found == control_pairs(MODEL, pairs, direction, 8, 3)
+    assert (found, drawn) == control_pairs(MODEL, pairs, direction, 8, 3)
 
 
 def test_the_control_of_one_pair_draws_the_tokens_that_differ():
     pair = encode_pair(MODEL, Prompts(**json.loads(written().splitlines()[0])), None, None)
-    found = control_pairs(MODEL, [pair], "denoise", 8, 0)
-    assert (len(found.pairs), found.drawn) == (8, 8)
+    found, drawn = control_pairs(MODEL, [pair], "denoise", 8, 0)
+    assert (len(found), drawn) == (8, 8)
     (at,) = pair.changed[0]
-    for _, control in found.pairs:
+    for _, control in found:
         assert control.corrupt == pair.corrupt
         assert [
             place
@@ -119,8 +119,8 @@ def test_an_aligned_pair_is_its_own_kind_of_control():
         TokenPair(words("abXZcd"), words("abYcd"), (0, 1, 2, 4, 5)),
         TokenPair(words("efXZgh"), words("efYgh"), (0, 1, 2, 4, 5)),
     ]
-    found = control_pairs(Letters(), pairs, "denoise", 8, 0)
-    assert found.drawn == len(found.pairs) == 2  # random tokens where they differ, no other pair's
-    for (_, control), pair in zip(found.pairs, pairs, strict=True):
+    found, drawn = control_pairs(Letters(), pairs, "denoise", 8, 0)
+    assert drawn == len(found) == 2  # random tokens where they differ, no other pair's
+    for (_, control), pair in zip(found, pairs, strict=True):
         same = [one == other for one, other in zip(control.clean.ids, pair.clean.ids, strict=True)]
         assert same == [True, True, False, False, True, True]

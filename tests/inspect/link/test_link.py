@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import attnviz
-from attnviz.attention.family_reading import llama_stack
+from attnviz.attention.checkpoint import llama_stack
 from attnviz.engine.attribution.scores import AskedLink
 from attnviz.inspect.link.link import _controls, link, most_telling
 from attnviz.inspect.link.report import LinkChoice

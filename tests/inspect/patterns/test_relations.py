@@ -8,14 +8,14 @@ import pytest
 
 import attnviz
 from attnviz.errors import LoadError
-from attnviz.inspect.patterns import relations
+from attnviz.inspect.patterns import probes
 from attnviz.inspect.patterns.score import score_patterns
 from attnviz.measures.registry import RELATIONS
 from attnviz.measures.sinks import visible_keys
 from attnviz.records import Input, Tokens
 
 HEADER = "text\tpairs\n"
-SUBJECT, OBJECT = relations.WordPair("subject", 0, 1), relations.WordPair("object", 2, 1)
+SUBJECT, OBJECT = probes.WordPair("subject", 0, 1), probes.WordPair("object", 2, 1)
 EVERY, EARLIER = visible_keys(6, 6, False), visible_keys(6, 6, True)
 ANIMAL = "The animal didn't sleep."
 IN_PIECES = ((0,), (1, 2), (3, 4), (5,))
@@ -27,7 +27,7 @@ def word(sentence, index):
 
 
 def test_the_shipped_sentences_are_enough():
-    sentences = relations.shipped_sentences()
+    sentences = probes.shipped_sentences()
     assert len(sentences) >= 60
     counts = dict.fromkeys(RELATIONS, 0)
     for sentence in sentences:
@@ -39,7 +39,7 @@ def test_the_shipped_sentences_are_enough():
 def test_the_shipped_sentences_pair_words_of_the_right_kind():
     """A slip of an index would show: determiners and auxiliaries are few, pronouns fewer."""
     words = {name: set() for name in RELATIONS}
-    for sentence in relations.shipped_sentences():
+    for sentence in probes.shipped_sentences():
         for pair in sentence.pairs:
             words[pair.relation].add(word(sentence, pair.dependent).lower())
             near = pair.relation in ("determiner", "adjective")
@@ -62,17 +62,17 @@ def write(path, content):
 
 def test_a_file_of_ones_own(tmp_path):
     content = "# by me\n\npairs\ttext\nsubject:0>1 case:2>1\tCats eat fish.\n"
-    (sentence,) = relations.read_probe_file(write(tmp_path, content))
-    assert sentence.pairs == (relations.WordPair("subject", 0, 1), relations.WordPair("case", 2, 1))
+    (sentence,) = probes.read_probe_file(write(tmp_path, content))
+    assert sentence.pairs == (probes.WordPair("subject", 0, 1), probes.WordPair("case", 2, 1))
     assert [word(sentence, index) for index in range(3)] == ["Cats", "eat", "fish"]
     assert sentence.line == 4
 
 
 def test_a_language_without_blanks_names_its_words(tmp_path):
     content = "\ufefftext\twords\tpairs\r\n猫が魚を食べた\t猫 が 魚 を 食べた\tsubject:0>4\r\n"
-    (sentence,) = relations.read_probe_file(write(tmp_path, content))
+    (sentence,) = probes.read_probe_file(write(tmp_path, content))
     assert [word(sentence, index) for index in range(5)] == ["猫", "が", "魚", "を", "食べた"]
-    assert sentence.pairs == (relations.WordPair("subject", 0, 4),)
+    assert sentence.pairs == (probes.WordPair("subject", 0, 4),)
 
 
 def test_the_examples_of_the_documented_format_can_be_read(tmp_path):
@@ -80,11 +80,11 @@ def test_the_examples_of_the_documented_format_can_be_read(tmp_path):
     examples = re.findall(r"```\n(.*?)```", text, re.DOTALL)
     assert len(examples) == 2
     for example in examples:
-        assert len(relations.read_probe_file(write(tmp_path, example))) == 1
+        assert len(probes.read_probe_file(write(tmp_path, example))) == 1
 
 
 def test_words_of_marks_alone_keep_them(tmp_path):
-    (sentence,) = relations.read_probe_file(write(tmp_path, HEADER + "“Yes” — no\tsubject:0>2\n"))
+    (sentence,) = probes.read_probe_file(write(tmp_path, HEADER + "“Yes” — no\tsubject:0>2\n"))
     assert [word(sentence, index) for index in range(3)] == ["Yes", "—", "no"]
 
 
@@ -112,7 +112,7 @@ BAD = {
 def test_a_bad_line_is_named_with_its_reason(name, tmp_path):
     content, line, reason = BAD[name]
     with pytest.raises(LoadError, match=rf"own\.tsv,? line {line}\b") as raised:
-        relations.read_probe_file(write(tmp_path, content))
+        probes.read_probe_file(write(tmp_path, content))
     assert reason in str(raised.value)
     assert "\n" not in str(raised.value)
 
@@ -120,20 +120,20 @@ def test_a_bad_line_is_named_with_its_reason(name, tmp_path):
 @pytest.mark.parametrize("content", ["", "# nothing\n", HEADER])
 def test_a_file_without_a_sentence(content, tmp_path):
     with pytest.raises(LoadError, match="holds no annotated sentence"):
-        relations.read_probe_file(write(tmp_path, content))
+        probes.read_probe_file(write(tmp_path, content))
 
 
 def test_weight_to_a_word_is_the_sum_and_from_it_the_mean():
     """Three tokens, the last two of them one word."""
     weights = np.array([[[1.0, 0, 0], [0.5, 0.5, 0], [0.2, 0.2, 0.6]]])
-    by_word = relations.word_weights(weights, [[0], [1, 2]])
+    by_word = probes.word_weights(weights, [[0], [1, 2]])
     assert by_word[0] == pytest.approx(np.array([[1, 0], [0.35, 0.65]]))
     assert by_word.sum(-1) == pytest.approx(1)
 
 
 def sentence(*pairs):
     text = "cats eat fish ."
-    return relations.AnnotatedSentence(text, (range(4), range(5, 8), range(9, 13)), pairs, 2)
+    return probes.AnnotatedSentence(text, (range(4), range(5, 8), range(9, 13)), pairs, 2)
 
 
 TOKENS = Tokens(
@@ -156,14 +156,14 @@ def hits(view, weights, seen=EVERY):
 
 
 def test_pairs_are_read_from_the_dependent_to_its_head():
-    view = relations.WordView(sentence(SUBJECT, OBJECT), TOKENS, causal=False)
+    view = probes.WordView(sentence(SUBJECT, OBJECT), TOKENS, causal=False)
     assert view.units == [[1, 2], [3], [4], [5]]  # the mark is a word of its own
     assert hits(view, looks(q1=3, q2=3, q4=3)) == {"subject": 1, "object": 1}
     assert hits(view, looks(q1=3, q2=3, q4=5)) == {"subject": 1, "object": 0}
 
 
 def test_a_causal_model_reads_pairs_backwards_where_it_must():
-    view = relations.WordView(sentence(SUBJECT, OBJECT), TOKENS, causal=True)
+    view = probes.WordView(sentence(SUBJECT, OBJECT), TOKENS, causal=True)
     assert view.pairs == [("subject", 1, 0), ("object", 2, 1)]
     assert hits(view, looks(q3=2, q4=3), EARLIER) == {"subject": 1, "object": 1}
 
@@ -179,27 +179,27 @@ def test_a_causal_model_reads_pairs_backwards_where_it_must():
 def test_the_diagonal_and_special_tokens_are_left_out(row, share):
     weights = np.zeros((1, 6, 6))
     weights[0, 4] = row
-    view = relations.WordView(sentence(OBJECT), TOKENS, causal=True)
+    view = probes.WordView(sentence(OBJECT), TOKENS, causal=True)
     assert hits(view, weights, EARLIER) == {"object": share}
 
 
 def test_the_best_fixed_offset_or_even_attention_is_the_base_rate():
-    assert relations.relation_base_rate([-1, -1, -2], [0, 0, 0]) == pytest.approx(2 / 3)
-    assert relations.relation_base_rate([-1, -2, -3], [0.9, 0.9, 0]) == pytest.approx(0.6)
-    assert relations.relation_base_rate([], []) == 0
+    assert probes.relation_base_rate([-1, -1, -2], [0, 0, 0]) == pytest.approx(2 / 3)
+    assert probes.relation_base_rate([-1, -2, -3], [0.9, 0.9, 0]) == pytest.approx(0.6)
+    assert probes.relation_base_rate([], []) == 0
 
 
 def test_even_attention_prefers_words_of_many_tokens():
-    view = relations.WordView(sentence(SUBJECT), TOKENS, causal=True)
+    view = probes.WordView(sentence(SUBJECT), TOKENS, causal=True)
     _, chance = view.find(np.ones((1, 6, 6)) / 6, EARLIER)
     assert chance[0] == 1
-    view = relations.WordView(sentence(OBJECT), TOKENS, causal=False)
+    view = probes.WordView(sentence(OBJECT), TOKENS, causal=False)
     _, chance = view.find(np.ones((1, 6, 6)) / 6, EVERY)
     assert chance[0] == 0  # the cats have two tokens
 
 
 def test_words_out_of_a_window_are_no_pair_and_no_chance():
-    view = relations.WordView(sentence(SUBJECT, OBJECT), TOKENS, causal=True)
+    view = probes.WordView(sentence(SUBJECT, OBJECT), TOKENS, causal=True)
     near = EARLIER & ~np.tri(6, k=-2, dtype=bool)  # itself and the token before
     _, chance = view.find(np.ones((1, 6, 6)) / 6, near)
     assert [chance[0][0], chance[1][0]] == [1, 1]
@@ -209,17 +209,17 @@ def test_words_out_of_a_window_are_no_pair_and_no_chance():
 
 def test_words_that_the_tokens_do_not_show():
     other = Tokens((1, 2), ("x", "y"), (False, False))
-    assert not relations.WordView(sentence(SUBJECT), other, causal=True).fits
+    assert not probes.WordView(sentence(SUBJECT), other, causal=True).fits
 
 
 def test_a_head_of_a_persons_own_relation_is_named(scripted, even_head):
     """Each text is ``a x b y``: the last word belongs to the first."""
     letters = "abcdefghijklmnop"
     own = [
-        relations.AnnotatedSentence(
+        probes.AnnotatedSentence(
             f"{letters[i]} x b y" + " z" * (i % 3),
             (range(1), range(2, 3), range(4, 5), range(6, 7)),
-            (relations.WordPair("frame", 3, 0), relations.WordPair("frame", 2, 1)),
+            (probes.WordPair("frame", 3, 0), probes.WordPair("frame", 2, 1)),
             i + 2,
         )
         for i in range(len(letters))
@@ -243,7 +243,7 @@ def test_a_head_of_a_persons_own_relation_is_named(scripted, even_head):
 
 
 def test_weights_that_are_no_numbers_are_no_miss():
-    view = relations.WordView(sentence(OBJECT), TOKENS, causal=True)
+    view = probes.WordView(sentence(OBJECT), TOKENS, causal=True)
     assert np.isnan(hits(view, np.full((1, 6, 6), np.nan))["object"])
 
 
@@ -274,13 +274,13 @@ def ranges(text, *words):
 )  # fmt: skip
 def test_words_of_a_sentence(text, texts, special, expected):
     words = ranges(text, *re.findall(r"[\w']+", text))
-    assert relations.word_pieces(tokens(*texts, special=special), text, words) == expected
+    assert probes.word_pieces(tokens(*texts, special=special), text, words) == expected
 
 
 def test_bytes_that_are_no_characters_alone():
     text = "猫が寝た"
     words = ranges(text, "猫", "が", "寝た")
-    found = relations.word_pieces(
+    found = probes.word_pieces(
         tokens("<0xE7><0x8C>", "<0xAB>", "が", "寝", "<0xE3><0x81>", "<0x9F>"), text, words
     )
     assert found == ((0, 1), (2,), (3, 4, 5))

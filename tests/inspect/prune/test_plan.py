@@ -2,10 +2,11 @@
 
 import pytest
 
-from attnviz.inspect.prune.plan import StackPlan, is_planned
+from attnviz.inspect.prune.prune import StackPlan, is_planned
 from attnviz.inspect.prune.store import PruneStore
 from attnviz.models.huggingface import load_transformers
 from attnviz.models.stack_model import StackModel
+from attnviz.models.work import LoadOptions
 
 from ...attention.test_families import MODELS, made, stack
 from ...conftest import save_tokenizer
@@ -22,7 +23,7 @@ def test_the_plan_is_the_one_of_transformers(name, tmp_path):
     """Of every family, and with ``long`` of every variation of one."""
     made(tmp_path, name)
     save_tokenizer(tmp_path)
-    torch = load_transformers(str(tmp_path), dtype="float32")
+    torch = load_transformers(str(tmp_path), LoadOptions(dtype="float32"))
     found, read = stack(tmp_path)
     ours = StackModel(
         torch.info, found, lambda: pytest.fail("no text is read"), parameters=read.parameters

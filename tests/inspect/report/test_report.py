@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 import attnviz
-from attnviz.inspect.interventions.means import Mean
+from attnviz.inspect.interventions.study import Mean
 from attnviz.inspect.report import report as module
 
 from ..head.test_head import TEXTS

@@ -14,8 +14,8 @@ from attnviz.inspect.why.inputs import InputEffects, input_effects
 from attnviz.inspect.why.request import WhyRequest
 from attnviz.inspect.why.why import why
 from attnviz.models.bundled import Bundled
-from attnviz.models.resolve import LoadOptions, load
-from attnviz.models.work import Work
+from attnviz.models.resolve import load
+from attnviz.models.work import LoadOptions, Work
 from attnviz.prompts.study import Prompt
 from attnviz.records import Input
 

@@ -14,10 +14,9 @@ import pytest
 import torch
 from transformers import AutoTokenizer, LlamaForCausalLM
 
-from attnviz.attention.checkpoint import open_checkpoint
-from attnviz.attention.family_reading import llama_stack
+from attnviz.attention.checkpoint import llama_stack, open_checkpoint
 from attnviz.attention.torch_decoder import TorchDecoder
-from attnviz.cli.training import spread_lists
+from attnviz.cli.learn import spread_lists
 from attnviz.errors import LoadError, UsageError
 from attnviz.learn.train import train
 from attnviz.learn.train.directory import STATE_FILE

@@ -14,7 +14,8 @@ from attnviz.learn.verify.report import Checked
 from attnviz.learn.verify.request import VerifyRequest
 from attnviz.models.bundled import Bundled
 from attnviz.models.prepare import prepared
-from attnviz.models.resolve import LoadOptions, load
+from attnviz.models.resolve import load
+from attnviz.models.work import LoadOptions
 from attnviz.records import Input, Tokens
 
 from ...engine.architectures import small_model

@@ -21,12 +21,10 @@ from attnviz.engine.effects import METRICS, Metric, Scores, Variant
 from attnviz.engine.known_labels import known_labels
 from attnviz.engine.scan.scan import Scan
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.inspect.interventions.ablate.edges import Pairs
-from attnviz.inspect.interventions.ablate.plan import AblationPlan, plan_of
+from attnviz.inspect.interventions.ablate.plan import AblationPlan, Pairs, plan_of
 from attnviz.inspect.interventions.ablate.report import AblationReport, Effect
 from attnviz.inspect.interventions.ablate.request import UNITS, AblateRequest
-from attnviz.inspect.interventions.means import Mean, p_values
-from attnviz.inspect.interventions.study import Metrics, Series, Study
+from attnviz.inspect.interventions.study import Mean, Metrics, Series, Study, p_values
 from attnviz.measures.bootstrap import few_note, intervals, spearman
 from attnviz.measures.one_text import head_scores
 from attnviz.measures.words import joined
@@ -42,19 +40,10 @@ if TYPE_CHECKING:
     from attnviz.corpus import TextCorpus
 
 _SCHEMA = "attnviz.ablate-resume/1"
-
-_ABLATIONS, _CONTROL, _RANKING = "removals", "control", "ranking"
-"""The parts in a resume file."""
-
-_CHUNK = 4
-"""The number of ablations after which a budget of time is looked at."""
-
-_ROUNDING = 1e-3
-"""How far a stored number may be beyond the least or the largest that it can be."""
-
-_RANKING_SHARE = 0.25
-"""The share of a budget in seconds that ranking by gradient may take."""
-
+_ABLATIONS, _CONTROL, _RANKING = "removals", "control", "ranking"  # the parts in a resume file
+_CHUNK = 4  # the number of ablations after which a budget of time is looked at
+_ROUNDING = 1e-3  # how far a stored number may be beyond the least or the largest that it can be
+_RANKING_SHARE = 0.25  # the share of a budget in seconds that ranking by gradient may take
 _ALL_MAPS = 64_000_000
 _SOME_MAPS = 512_000_000
 """Bytes of maps up to which those of all ablated heads, or of the ranked ones, are kept."""
@@ -347,7 +336,6 @@ class AblationStudy(Study):
         return replace(report, effects=tuple(effects))
 
     def _random_edges(self, report: AblationReport) -> tuple[float, ...]:
-        """Return the metric of the leading ablation of a report for each draw of random edges."""
         index = self.plan.variants.index(report.leading.variant)
         pieces = () if self.control is None else self.control.over(*range(len(self.plan.draws)))
         return tuple(
@@ -382,7 +370,6 @@ class AblationStudy(Study):
 
 
 def _correlation(effects: Sequence[Effect], gradients: Mapping[Place, float]) -> float | None:
-    """Return the rank correlation of gradients and loss changes; None for under two heads."""
     both = [
         (gradients[effect.head], effect.value("loss_delta"))
         for effect in effects

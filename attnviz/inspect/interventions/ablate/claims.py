@@ -11,19 +11,16 @@ from attnviz.draw.document import Explanation, Facts, Part, Quote, Words
 from attnviz.draw.numbers import counted, listed, percent
 from attnviz.draw.provenance import fits_two_lines, model_words, named, probability
 from attnviz.engine.likely import START_END
-from attnviz.inspect.interventions.ablate.edges import CONTROLS, Moved
+from attnviz.inspect.interventions.ablate.plan import CONTROLS, Moved
 from attnviz.inspect.interventions.ablate.report import AblationReport, Effect
 from attnviz.inspect.interventions.ablate.request import UNITS
-from attnviz.inspect.interventions.means import Mean, incomplete
+from attnviz.inspect.interventions.study import Mean, incomplete
 from attnviz.measures.bootstrap import CHANCE, LEAST_TEXTS
 from attnviz.measures.words import words_of_tokens
 from attnviz.prompts.naming import quoted_word
 
-_AS_MUCH = 0.8
-"""The share of a head's effect from which a random direction is said to do as much."""
-
-_NAMED = 3
-"""The most heads that the finding names."""
+_AS_MUCH = 0.8  # the share of a head's effect from which a random direction is said to do as much
+_NAMED = 3  # the most heads that the finding names
 
 _NEAR, _MOST_TIED = 0.9, 2
 """From which share of the largest effect another is nearly as large, and how many are named."""
@@ -52,9 +49,6 @@ def noun(report: AblationReport) -> str:
     """Return the word for what was read: ``text`` or ``image``."""
     layout = report.texts[0].layout if report.texts else None
     return "text" if layout is None or "text" in layout.kinds else "image"
-
-
-# The finding ---------------------------------------------------------------------------------
 
 
 def finding(report: AblationReport) -> str:
@@ -100,8 +94,8 @@ def answer(report: AblationReport) -> str:
         shown = [needs, tie] if alone and not _tied(report, best) else [tie]
         return next(filter(fits_two_lines, shown), f"{words}.{end}")
     within = "" if report.chance < CHANCE else ", but not significant"
-    one = f"; one {single}" * (report.text_count == 1)
-    within, end = f"{within} (p = {probability(report.chance)}{one})", "" if one else end
+    basis = f"; one {single}" * (report.text_count == 1)
+    within, end = f"{within} (p = {probability(report.chance)}{basis})", "" if basis else end
     hurt, tied = _most_hurt(report, best), _tied(report, best)
     tails = ((hurt, tied), ("", tied), (hurt, ""))
     shown = [f"{words}{near}{within}{far}.{end}" for near, far in tails]
@@ -120,7 +114,6 @@ def _tied(report: AblationReport, best: Effect) -> str:
 
 
 def _called(report: AblationReport, effect: Effect) -> str:
-    """Return the name of what an ablation takes away, with the known label of its head."""
     name, seen = report.missing(effect.variant), report.patterns
     for scores in () if seen is None or report.unit != "head" else seen.heads:
         if scores.place == effect.head and scores.label.is_known and scores.label.is_finding:
@@ -140,7 +133,6 @@ def _most_hurt(report: AblationReport, effect: Effect) -> str:
 
 
 def _edge_words(report: AblationReport) -> str:
-    """Return what hidden edges change, and whether that is more than what random edges change."""
     effect, others = report.leading, report.random_edges
     words = without_words(report, effect)
     if not others:
@@ -163,9 +155,9 @@ def _edge_words(report: AblationReport) -> str:
 
 def _random_edges(report: AblationReport) -> tuple[str, str, str]:
     """Return the words before, for and after the random edges that were hidden as a control."""
-    moved = {edge.moved for edge in report.edges}
-    one: Moved = moved.pop() if len(moved) == 1 else "both"
-    return *CONTROLS[one], " of the same distance" * (one == "both")
+    moves = {edge.moved for edge in report.edges}
+    moved: Moved = moves.pop() if len(moves) == 1 else "both"
+    return *CONTROLS[moved], " of the same distance" * (moved == "both")
 
 
 def without_words(report: AblationReport, effect: Effect, called: str = "") -> str:
@@ -199,7 +191,6 @@ def unclear_words(report: AblationReport, effect: Effect) -> str:
 
 
 def _measured(report: AblationReport) -> tuple[str, str]:
-    """Return what is measured, in words, and its unit."""
     if report.metric == "loss_delta":
         return f"the {_loss_name(report)}", report.loss_unit
     return ("the answer's lead", " logits") if report.metric == "logit_diff" else ("the output", "")
@@ -240,7 +231,6 @@ def _ranking_words(report: AblationReport) -> str:
 
 
 def _largest(report: AblationReport, order: Sequence[Effect]) -> str:
-    """Return the names of the first heads, and whether random directions have equal effects."""
     first, by_output = order[:_NAMED], report.metric == "output_mse"
     leader, *others = (report.name(effect.variant) for effect in first)
     amount = effect_words(report, first[0]).removeprefix(f"{report.ranked_by.label} ")
@@ -254,7 +244,6 @@ def _largest(report: AblationReport, order: Sequence[Effect]) -> str:
 
 
 def _mean_square(report: AblationReport, effect: Effect) -> str:
-    """Return the change of the output, such as ``MSE 0.00334, 1.2% of its mean square``."""
     value, own = effect.shown("output_mse").value, report.baseline.get("output_square")
     words = f"MSE {_three_digits(value, False)}"
     return f"{words}, {percent(value / own)} of its mean square" if own else words
@@ -292,7 +281,7 @@ def about(report: AblationReport) -> list[Part]:
         *[f"seed {report.seed}"] * (drawn or report.model.seed is not None),
     ]
     parts: list[Part] = [
-        Facts([*model_words(report.model.of(report.kind)), *((fact, False) for fact in facts)]),
+        Facts([*model_words(report.model.of(report.kind)), *((fact, False) for fact in facts)])
     ]
     if report.text or not report.own_loss:
         first = f"the first: {report.text}" if many else report.text

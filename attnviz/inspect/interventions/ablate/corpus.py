@@ -42,15 +42,9 @@ from attnviz.progress import UNWATCHED, Watch
 from attnviz.reading import WHOLE
 from attnviz.records import NO_LABEL, HeadLabel, Input, Kind, Source, Tokens
 
-_KEPT = 1024
-"""The number of texts, from the first on, whose effects are kept one by one."""
-
-_READ = 256
-"""The most tokens of the first text in which labels are sought, to limit memory."""
-
-_LARGEST = 2.0**14
-"""An effect of this size or more counts as one that overflowed."""
-
+_KEPT = 1024  # the number of texts, from the first on, whose effects are kept one by one
+_READ = 256  # the most tokens of the first text in which labels are sought, to limit memory
+_LARGEST = 2.0**14  # an effect of this size or more counts as one that overflowed
 _NAMES = tuple(METRICS)
 _BASELINE = ("loss", "logit_diff", "output_square")
 
@@ -167,7 +161,6 @@ def ablate_over(
 
 
 def _tallies(plan: AblationPlan, block: TextBlock) -> Tallies:
-    """Return what a block adds to the sums; the axes of effects are (ablation, metric)."""
     scan = plan.scan()
     pieces = _measured(AblationSeries("removals", plan, scan, None))
     values, lost = map(np.stack, zip(*map(_values, pieces), strict=True))
@@ -292,7 +285,6 @@ def _scores(text: int, values: Floats, known: NDArray[np.bool_]) -> Scores:
 
 
 def _whole(record: CorpusRecord, texts: int) -> Whole:
-    """Return mean and standard error over all texts, of which only the first are kept."""
     sums = record.tallies.sums
     means, number = mean(sums["effects"], sums["measured"]), sums["measured"]
     spread = variance(sums["effects"], sums["squares"], number)

@@ -109,13 +109,12 @@ def _losses(loss: Loss | None, output: Any) -> NDArray[np.float64]:
         return np.zeros(1)
     if not callable(loss):
         raise UsageError(f"loss is a function of the module's output: got {loss!r:.40}")
-    found = torch.as_tensor(loss(output)).detach().double().cpu().numpy()
-    if found.ndim > 1 or not found.size or not np.isfinite(found).all():
-        raise UsageError(
-            "loss(output) gives a finite number, or one for each text: got "
-            + (f"the shape {found.shape}" if found.ndim > 1 or not found.size else f"{found}")
-        )
-    return np.atleast_1d(found)
+    losses = torch.as_tensor(loss(output)).detach().double().cpu().numpy()
+    misshapen = losses.ndim > 1 or not losses.size
+    if misshapen or not np.isfinite(losses).all():
+        got = f"the shape {losses.shape}" if misshapen else f"{losses}"
+        raise UsageError(f"loss(output) gives a finite number, or one for each text: got {got}")
+    return np.atleast_1d(losses)
 
 
 def _numbers(output: Any) -> NDArray[np.float64]:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.draw.numbers import NumberScale
-from attnviz.draw.report import Report
+from attnviz.draw.report import Report, fields_of
 from attnviz.draw.signed import Place
 from attnviz.draw.values import label_facts, model_facts, table_of, token_facts
 from attnviz.engine.effects import (
@@ -26,16 +26,15 @@ from attnviz.engine.effects import (
     Variant,
 )
 from attnviz.errors import UsageError
-from attnviz.inspect.interventions.ablate.edges import Edge
-from attnviz.inspect.interventions.means import NOT_MEASURED, Mean, place_name
+from attnviz.inspect.interventions.ablate.plan import Edge
+from attnviz.inspect.interventions.study import NOT_MEASURED, Mean, cell_name
 from attnviz.measures.bootstrap import chance_of_largest
 from attnviz.records import NO_LABEL, HeadLabel, HeadsRecord, Kind, ModelInfo, Provenance, Tokens
 
 if TYPE_CHECKING:
     from attnviz.mergeable import CorpusRecord
 
-_MOST_LISTED = 4
-"""The most heads that the name of a joint ablation lists."""
+_MOST_LISTED = 4  # the most heads that the name of a joint ablation lists
 
 _OPTIONS = ("reference", "draws", "unit", "method", "positions", "metric", "seed")
 """The options that JSON repeats by their names."""
@@ -176,16 +175,13 @@ class AblationReport(Report, Provenance):
             "text_count": self.text_count,
             "mode": "edge" if self.edges else self.mode,
             **({"edges": [edge._asdict() for edge in self.edges]} if self.edges else {}),
-            **{name: getattr(self, name) for name in _OPTIONS},
+            **fields_of(self, _OPTIONS),
             "index_base": 0,
-            "answer": self.answer,
-            "foil": self.foil,
+            **fields_of(self, ("answer", "foil")),
             **({"labels": self.classes} if self.classes else {}),
             "complete": self.complete,
             "seconds": round(self.seconds, 3),
-            "notes": self.notes,
-            "baseline": self.baseline,
-            "rank_correlation": self.rank_correlation,
+            **fields_of(self, ("notes", "baseline", "rank_correlation")),
             **({} if math.isnan(self.chance) else {"chance": self.chance}),
             "heads": [
                 *(effect_entry(report, effect) for effect in report.singles),
@@ -203,10 +199,7 @@ class AblationReport(Report, Provenance):
         report = replace(self, index_base=0)
         rows = [
             effect_entry(report, effect)
-            | {
-                "texts": effect.texts,
-                "removed": " ".join(report.removed(effect.variant)),
-            }
+            | {"texts": effect.texts, "removed": " ".join(report.removed(effect.variant))}
             for effect in self.effects
         ]
         for head in self.unmeasured:
@@ -218,12 +211,12 @@ class AblationReport(Report, Provenance):
     def __getitem__(self, head: str | tuple[int, int]) -> Effect:
         """Return the effect of an ablation, ``"L1H2"`` or (layer, head); UsageError if none."""
         name = head if isinstance(head, str) else self.head_name(head)
-        found = [effect for effect in self.effects if self.name(effect.variant) == name]
-        if not found:
+        named = {self.name(effect.variant): effect for effect in reversed(self.effects)}
+        if name not in named:
             names = ", ".join(self.name(effect.variant) for effect in self.effects[:_MOST_LISTED])
             more = ", …" * (len(self.effects) > _MOST_LISTED)
             raise UsageError(f"{name} was not ablated alone here: expected one of {names}{more}")
-        return found[0]
+        return named[name]
 
     def __iter__(self) -> Iterator[Place]:
         """Yield the (layer, head) of each ablation of one head."""
@@ -409,9 +402,9 @@ class AblationReport(Report, Provenance):
 
     def name(self, variant: Variant) -> str:
         """Return an ablation's name: ``L2H5``, ``L2KV1``, ``L2 MLP``, or those of several parts."""
-        place = self.cell(variant)
-        if place is not None:
-            name = place_name(place, _LETTERS.get(self.unit, ""), self.index_base)
+        cell = self.cell(variant)
+        if cell is not None:
+            name = cell_name(cell, _LETTERS.get(self.unit, ""), self.index_base)
             return name + _OF_LAYER.get(self.unit, "")
         if variant.name is not None:
             return variant.name
@@ -456,7 +449,6 @@ def effect_entry(report: AblationReport, effect: Effect) -> dict[str, Any]:
 
 
 def _known_of(report: AblationReport, head: Place) -> dict[str, Any]:
-    """Return what is known of a head without an ablation: its gradient and its label."""
     entry: dict[str, Any] = dict(zip(("layer", "head"), head, strict=True))
     if head in report.gradients:
         entry["gradient"] = report.gradients[head]

@@ -46,8 +46,6 @@ FED: tuple[Unit, ...] = ("ffn", "layer")
 
 @dataclass(frozen=True)
 class _Written(ChatOption, SecondText, Kind):
-    """The options on a chat, a second text, the kind of attention and the decoder's text."""
-
     target: str | None = option(
         "TEXT",
         "The target text of an encoder–decoder (default: its own greedy output).",
@@ -57,8 +55,6 @@ class _Written(ChatOption, SecondText, Kind):
 
 @dataclass(frozen=True)
 class _Ablation(Options, panel="What to ablate"):
-    """The options on which heads are ablated, or which edges in them, and what replaces outputs."""
-
     edge: str | None = option(
         "WORD→WORD",
         "Instead of ablating heads, block attention from the first word (query) to the second "
@@ -107,8 +103,6 @@ class _Ablation(Options, panel="What to ablate"):
 
 @dataclass(frozen=True)
 class _Measure(Options, panel="What to measure"):
-    """The options on which metric of an ablation is measured, and how."""
-
     metric: Metric | None = option(
         "METRIC", f"Rank and colour by loss_delta (default), {', '.join(_OTHERS)} or {_LAST}."
     )
@@ -167,8 +161,6 @@ class _Measure(Options, panel="What to measure"):
 
 @dataclass(frozen=True)
 class _Tokens(Options, panel="View"):
-    """The option on whether the text is shown with each token's change of loss."""
-
     by_token: bool = flag("Show the text coloured by the Δ loss of each token.")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -16,7 +16,7 @@ from attnviz.draw.signed import explained, one_line, signed_scale
 from attnviz.engine.effects import METRICS, Metric
 from attnviz.inspect.interventions.ablate import claims
 from attnviz.inspect.interventions.ablate.report import AblationReport, Effect, scale_of
-from attnviz.inspect.interventions.means import (
+from attnviz.inspect.interventions.study import (
     Mean,
     base_rates,
     effect_grid,
@@ -24,10 +24,9 @@ from attnviz.inspect.interventions.means import (
     label_column,
 )
 from attnviz.measures.labels import label_look
-from attnviz.records import HeadLabel, Tokens
+from attnviz.records import Tokens
 
-_LABEL = 19
-"""The most columns of a label in a table."""
+_LABEL = partial(label_text, max_width=19)
 
 _MOST_FOLLOWED = 4
 
@@ -59,7 +58,6 @@ def document(report: AblationReport) -> doc.Document:
 
 
 def _hints(report: AblationReport) -> list[str]:
-    """Return the options to try next on the command line."""
     hints, best = [], report.ranking(1).matter
     random = report.model.weights == "random"
     has_losses = not report.classes or any(effect.token_losses for effect in report.effects)
@@ -76,14 +74,6 @@ def _hints(report: AblationReport) -> list[str]:
     if report.method == "exact" and len(report.effects) > 1 and not claims.ablates_every(report):
         hints.append("--together")
     return [*hints, "--explain"]
-
-
-# Grid and ranking ----------------------------------------------------------------------------
-
-
-def _label(report: AblationReport) -> Callable[[HeadLabel], str]:
-    """Return what writes a label into a cell of a table."""
-    return partial(label_text, max_width=_LABEL)
 
 
 def head_grid(report: AblationReport, scaled: bool = True) -> doc.HeadGrid | None:
@@ -120,7 +110,7 @@ def ranking_tables(report: AblationReport, most: int | None = None) -> list[doc.
                 "Highest by gradient",
                 shown[: report.top if most is None else most],
                 doc.ColumnOf(f"gradient{scale.times}", lambda head: scale.text(gradients[head])),
-                label_column(report.labels, lambda head: head, _label(report)),
+                label_column(report.labels, lambda head: head, _LABEL),
                 scale=scale,
                 name=report.head_name,
                 mean=lambda head: Mean(gradients[head]),
@@ -153,7 +143,7 @@ def _effect_table(
         title,
         effects,
         _metric_column(among, report.metric),
-        label_column(report.labels, lambda effect: effect.head, _label(report)),
+        label_column(report.labels, lambda effect: effect.head, _LABEL),
         doc.ColumnOf("edge weight", weight),
         base_rates("control", mean, scale),
         *(_metric_column(among, name) for name in report.metrics_aside(effects)),
@@ -176,7 +166,6 @@ def _metric_column(among: Sequence[Effect], name: Metric) -> doc.ColumnOf[Effect
 
 
 def _together(report: AblationReport) -> list[doc.Part]:
-    """Return the effects of ablating heads together, next to the sum of their single effects."""
     if not report.joint:
         return []
     title = "Hidden in all of them" if report.edges else "Ablated together"
@@ -189,9 +178,6 @@ def _together(report: AblationReport) -> list[doc.Part]:
             words = f"sum of single ablations {scale.text(total)}{scale.times}"
             parts.append(doc.Facts([(f"{report.name(effect.variant)}: {words}", False)]))
     return parts
-
-
-# Texts ---------------------------------------------------------------------------------------
 
 
 def where_it_hurts(report: AblationReport) -> list[doc.Part]:
@@ -209,7 +195,6 @@ def where_it_hurts(report: AblationReport) -> list[doc.Part]:
 
 
 def _token_maps(report: AblationReport) -> list[doc.Map]:
-    """Return a map of one query for each ablation whose effect on each token is known."""
     order, tokens = report.ranking(), (report.targets or report.texts)[0]
     ranked = (*report.joint, *order.matter, *order.harm) or report.effects
     known = [effect for effect in ranked if effect.token_losses]
@@ -238,16 +223,17 @@ _AROUND, _JOINT_LINES, _TEXT_LINES = 3, 5, 4
 _CELL = 6
 """The columns that a cell of the grid takes: a number such as ``+.44``, a mark and a blank."""
 
-_SCALE_LINES = 3
-"""The lines that the colour bar takes, with the empty line before it."""
-
+_SCALE_LINES = 3  # the lines that the colour bar takes, with the empty line before it
 _LONG_NAME = 10
 
 
 def _first(report: AblationReport, columns: int, lines: int) -> list[doc.Group]:
-    """Return the first screen: the grid beside a text, the ranking, then the texts that fit."""
     tables, half, top = _brief_tables(report), (columns - _GAP) // 2, list[doc.Group]()
-    ranked = doc.Group([*tables, *_brief_together(report, below=bool(tables))], spaced=True)
+    together = _together(report)
+    if together and isinstance(table := together[0], doc.Table):
+        title = table.title[:1] if tables else table.title[1:]  # its control is explained above
+        together[0] = table._replace(title=title, rows=table.rows[:_MOST_HARM], least=1)
+    ranked = doc.Group([*tables, *[doc.Group(together)] * bool(together)], spaced=True)
     rows = [len(part.rows) for part in tables if isinstance(part, doc.Table)]
     joint = _JOINT_LINES * len(report.joint)
     keep = [min(own, _LEAST_ROWS if not at else 1) for at, own in enumerate(rows)]
@@ -289,17 +275,7 @@ def _brief_tables(report: AblationReport) -> list[doc.Part]:
     return tables
 
 
-def _brief_together(report: AblationReport, below: bool) -> list[doc.Group]:
-    """Return the joint ablations. below: whether a table above explains their control."""
-    parts = _together(report)
-    if parts and isinstance(table := parts[0], doc.Table):
-        title = table.title[:1] if below else table.title[1:]
-        parts[0] = table._replace(title=title, rows=table.rows[:_MOST_HARM], least=1)
-    return [doc.Group(parts)] if parts else []
-
-
 def _texts(report: AblationReport, texts: Sequence[doc.Map], lines: int) -> doc.Maps:
-    """Return the coloured texts, each cut to a few lines around the largest changes."""
     named = []
     for text in texts:
         name = text.words[0][0]
@@ -309,7 +285,6 @@ def _texts(report: AblationReport, texts: Sequence[doc.Map], lines: int) -> doc.
 
 
 def _by_token(report: AblationReport, columns: int, lines: int) -> doc.Group:
-    """Return the coloured texts, as much of them as fits next to the shortest ranking."""
     (part,) = where_it_hurts(report)
     if isinstance(part, doc.Maps):
         whole = sum(map(len, part.maps[0].keys.texts)) // max(columns - 6, 1) + 1

@@ -15,7 +15,6 @@ from attnviz.draw.signed import Place
 from attnviz.engine.known_labels import known_labels
 from attnviz.engine.patching import WHOLE_LAYER, Patch, PatchMetric, PatchScores
 from attnviz.engine.scan.patching import Patching
-from attnviz.inspect.interventions.means import Ends, Mean, p_values
 from attnviz.inspect.interventions.patch.plan import MOST_FOLLOWED, AskedPair, PatchPlan, plan_of
 from attnviz.inspect.interventions.patch.report import (
     METRICS,
@@ -25,8 +24,7 @@ from attnviz.inspect.interventions.patch.report import (
     TokenEffects,
 )
 from attnviz.inspect.interventions.patch.request import PatchRequest
-from attnviz.inspect.interventions.prompts import PromptPairs
-from attnviz.inspect.interventions.study import Metrics, Series, Study
+from attnviz.inspect.interventions.study import Mean, Metrics, Series, Study, p_values
 from attnviz.measures.bootstrap import (
     LEAST_TEXTS,
     benjamini_hochberg,
@@ -38,6 +36,7 @@ from attnviz.measures.bootstrap import (
 from attnviz.models.model import Model
 from attnviz.models.work import Work, about_tokens
 from attnviz.progress import UNWATCHED, Watch, shares_of
+from attnviz.prompts.request import PromptPairs
 from attnviz.reading import finite
 from attnviz.resume import ResumeFile
 
@@ -91,8 +90,7 @@ class PatchSeries(Series[PatchScores]):
     def measure(self, missing: Mapping[int, Sequence[int]]) -> Iterator[tuple[int, PatchScores]]:
         for pair, changes in missing.items():
             asked = self._asked[pair]
-            foil = asked.foil.id if asked.foil is not None else None
-            patches = self._patches(asked)
+            patches, foil = self._patches(asked), asked.foil and asked.foil.id
             for piece in self._patching.patch(pair, patches, changes, asked.answer.id, foil):
                 yield pair, piece
 
@@ -132,6 +130,7 @@ class PatchStudy(Study):
     def __init__(self, plan: PatchPlan, file: ResumeFile | None) -> None:
         super().__init__(file)
         self.plan = plan
+        self._part = _GRADIENT if plan.request.method == "gradient" else _PATCHES  # that is shown
         self.series: dict[str, PatchSeries] = {}
         self.notes: list[str] = []
         self.followed: tuple[Place, ...] = ()
@@ -139,11 +138,6 @@ class PatchStudy(Study):
     @property
     def empty(self) -> bool:
         return self._part not in self.series or not self.series[self._part].pieces
-
-    @property
-    def _part(self) -> str:
-        """Return the key in ``series`` of the measurements that the report shows."""
-        return _GRADIENT if self.plan.request.method == "gradient" else _PATCHES
 
     def run(self, watch: Watch) -> None:
         """Measure the estimates, the patches, single tokens and the baseline, as requested."""
@@ -184,7 +178,7 @@ class PatchStudy(Study):
             some = list[int]()
             if len(plan.asked) == 1:
                 shown = {effect.places for effect in self.report().ranking()}
-                some = [at for at, place in enumerate(plan.places) if (place,) in shown]
+                some = [at for at, cell in enumerate(plan.places) if (cell,) in shown]
                 some += [len(plan.places)] * bool(plan.together)
             measure(_CONTROL, controls, some=some)
         self.notes += plan.patching.notes
@@ -192,7 +186,7 @@ class PatchStudy(Study):
     def report(self) -> PatchReport:
         """Return the report of the finished prompt pairs, or of an unfinished one if none is."""
         plan, request, series = self.plan, self.plan.request, self.series[self._part]
-        places = [*((place,) for place in plan.places), *[plan.together] * bool(plan.together)]
+        places = [*((cell,) for cell in plan.places), *[plan.together] * bool(plan.together)]
         measured = [pair for pair in plan.asked if pair.index in series.pieces]
         rows = np.array([series.values(pair) for pair in measured])
         whole = np.isfinite(rows).all(axis=1) | (np.arange(len(rows)) == 0)
@@ -200,15 +194,19 @@ class PatchStudy(Study):
         clean, corrupt = np.array([series.plain(pair) for pair in kept]).T
         ends = (clean, corrupt) if request.direction == "noise" else (corrupt, clean)
         runs = Runs(*ends, rows[whole], self._control(kept, len(places)))
-        close = too_close(runs, plan.threshold, request.seed)
-        patched = effects(runs, places, not close, request.fdr, request.seed)
+        why = no_shares(runs, plan.threshold, request.metric, request.seed)
+        patched = effects(runs, places, not why, request.fdr, request.seed)
         correlation = None
         if request.method != "exact":
-            patched = self._with_gradients(kept, runs, patched, not close)
+            estimates = np.array([self.series[_GRADIENT].values(pair) for pair in kept])
+            sizes = estimates - runs.base[:, None] if why else shares(runs, estimates)
+            if request.method == "gradient":
+                patched = [PatchEffect(effect.places, math.nan, math.nan) for effect in patched]
+            means = sizes.mean(axis=0).tolist()
+            patched = [replace(e, gradient=mean) for e, mean in zip(patched, means, strict=True)]
         if request.method == "both":
             known = [e for e in patched[: len(plan.places)] if math.isfinite(e.share.value)]
-            exact = [effect.share.value for effect in known]
-            correlation = spearman([effect.gradient for effect in known], exact)
+            correlation = spearman([e.gradient for e in known], [e.share.value for e in known])
         labels: Mapping[Place, Any] = {}
         if request.what not in WHOLE_LAYER and plan.group == 1:
             known_heads = known_labels(plan.model, plan.kind, ignored=request.no_known_labels)
@@ -225,13 +223,13 @@ class PatchStudy(Study):
             at=request.where,
             metric=request.metric,
             method=request.method,
-            effects=patched[: len(plan.places)],
+            effects=tuple(patched[: len(plan.places)]),
             together=patched[-1] if plan.together else None,
-            by_token=self._by_token(runs, not close),
+            by_token=self._by_token(runs, not why),
             clean_metric=float(clean.mean()),
             corrupt_metric=float(corrupt.mean()),
-            ratio=not close,
-            why=reason(close, plan.threshold, request.metric, runs.difference),
+            ratio=not why,
+            why=why,
             control=self._control_words(runs),
             group=plan.group,
             rank_correlation=correlation,
@@ -268,33 +266,16 @@ class PatchStudy(Study):
                 means[row] = np.mean([series.values(control) for control in own], axis=0)
         return means
 
-    def _with_gradients(
-        self, kept: Sequence[AskedPair], runs: Runs, exact: tuple[PatchEffect, ...], ratio: bool
-    ) -> tuple[PatchEffect, ...]:
-        """Return the effects with their estimates by gradient, or these alone."""
-        estimates = np.array([self.series[_GRADIENT].values(pair) for pair in kept])
-        values = shares(runs, estimates) if ratio else estimates - runs.base[:, None]
-        alone = self.plan.request.method == "gradient"
-        return tuple(
-            replace(
-                PatchEffect(effect.places, math.nan, math.nan) if alone else effect, gradient=value
-            )
-            for effect, value in zip(exact, values.mean(axis=0).tolist(), strict=True)
-        )
-
     def _by_token(self, runs: Runs, ratio: bool) -> TokenEffects | None:
         series = self.series.get(_TOKENS)
         if series is None:
             return None
-        tokens, _ = self.plan.by_token(self.followed)
-        values = series.values(self.plan.asked[0])
+        (tokens, _), pair = self.plan.by_token(self.followed), self.plan.asked[0]
+        values = series.values(pair)
         first = Runs(runs.base[:1], runs.source[:1], values[None], values[None])
         shown = shares(first, values[None])[0] if ratio else values - runs.base[0]
         grid = shown.reshape(len(tokens), len(self.followed))
-        return TokenEffects(self.followed, tuple(tokens), self.plan.asked[0].position, grid)
-
-
-# Effects over pairs ---------------------------------------------------------------------------
+        return TokenEffects(self.followed, tuple(tokens), pair.position, grid)
 
 
 @dataclass(frozen=True)
@@ -333,23 +314,24 @@ def shares(runs: Runs, patched: NDArray[np.float64]) -> NDArray[np.float64]:
     return values
 
 
-def too_close(runs: Runs, threshold: float, seed: int) -> Ends | bool:
-    """Return whether two runs differ too little to show shares of their difference.
+def no_shares(runs: Runs, threshold: float, metric: PatchMetric, seed: int) -> str:
+    """Return why shares of the runs' difference say nothing; empty if they can be shown.
 
-    If the confidence interval of the difference includes zero, its ends (low, high) are returned
-    instead.
+    threshold: the least difference, in the unit of the metric. seed: of the difference's confidence
+        interval over pairs, which must not include zero.
     """
     if not math.isfinite(runs.difference):
-        return True
+        return "the metric of the plain runs is no number"
+    apart = f"clean and corrupt are {runs.difference:+.2g} {METRICS[metric].unit} apart"
     (ends,) = intervals((runs.source - runs.base)[:, None], seed)
     if ends is not None and ends[0] <= 0 <= ends[1]:
-        return ends
-    return abs(runs.difference) < threshold
+        return f"{apart} over the pairs, 95% CI [{ends[0]:+.2g}, {ends[1]:+.2g}]"
+    return f"{apart}, less than {threshold:.2g}" if abs(runs.difference) < threshold else ""
 
 
 def effects(
     runs: Runs, places: Sequence[tuple[Place, ...]], ratio: bool, fdr: bool, seed: int
-) -> tuple[PatchEffect, ...]:
+) -> list[PatchEffect]:
     """Return the effect of each patch, in the order of ``places``.
 
     places: for each patch the (layer, head) of all that it replaces at once. ratio: True also gives
@@ -359,7 +341,7 @@ def effects(
     change = (runs.patched - runs.base[:, None]).mean(axis=0).tolist()
     made = list(map(PatchEffect, places, metric, change))
     if not ratio:
-        return tuple(made)
+        return made
     own, control = shares(runs, runs.patched), shares(runs, runs.control)
     above = np.where(np.isfinite(control), own - control, own)
     q = np.full(len(places), math.nan)
@@ -372,18 +354,5 @@ def effects(
         [None if p is None or math.isnan(p) else p for p in p_values(above, seed)],
         [None if math.isnan(base) else base for base in control.mean(axis=0).tolist()],
     )
-    return tuple(
-        replace(effect, share=share, q=value)
-        for effect, share, value in zip(made, means, q.tolist(), strict=True)
-    )
-
-
-def reason(close: Ends | bool, threshold: float, metric: PatchMetric, difference: float) -> str:
-    """Return why shares are not shown; empty if they are. close: the result of ``too_close``."""
-    if not math.isfinite(difference):
-        return "the metric of the plain runs is no number"
-    unit = METRICS[metric].unit
-    apart = f"clean and corrupt are {difference:+.2g} {unit} apart"
-    if isinstance(close, tuple):
-        return f"{apart} over the pairs, 95% CI [{close[0]:+.2g}, {close[1]:+.2g}]"
-    return f"{apart}, less than {threshold:.2g}" if close else ""
+    columns = zip(made, means, q.tolist(), strict=True)
+    return [replace(effect, share=share, q=value) for effect, share, value in columns]

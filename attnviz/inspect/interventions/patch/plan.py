@@ -18,27 +18,26 @@ from attnviz.engine.scan.patching import Patching
 from attnviz.engine.scan.run import open_patching
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.inspect.interventions.pairs import (
-    StudiedPair,
-    TokenPair,
-    control_pairs,
-    joining,
-    pair_study,
-)
 from attnviz.inspect.interventions.patch.report import AskedToken
 from attnviz.inspect.interventions.patch.request import PatchRequest
-from attnviz.inspect.interventions.prompts import PromptPairs
 from attnviz.measures.words import find_in
 from attnviz.models.model import Model, model_identity, require_number
 from attnviz.models.own import OwnAttention
 from attnviz.progress import UNWATCHED, Watch
-from attnviz.prompts.study import fitting
+from attnviz.prompts.request import PromptPairs
+from attnviz.prompts.study import (
+    StudiedPair,
+    TokenPair,
+    control_pairs,
+    fitting,
+    joining,
+    pair_study,
+)
 from attnviz.records import Kind, Tokens
 from attnviz.resume import digest
 from attnviz.texts import asked_word, words_of
 
-_DRAWS = 8
-"""The number of random sources of the control if there is a single pair."""
+_DRAWS = 8  # the number of random sources of the control if there is a single pair
 
 _LEAST_DIFFERENCE = {"logit_diff": 0.1, "log_prob": 0.1, "kl": 0.01}
 """The least difference between two runs, in logits or nats: a share of less says nothing."""
@@ -103,7 +102,7 @@ class PatchPlan:
     def base(self) -> Tokens:
         """Return the prompt of the first pair whose run the patches change."""
         tokens = self.asked[0].tokens
-        return (tokens.clean, tokens.corrupt)[self._side]
+        return tokens.corrupt if self._side else tokens.clean
 
     @property
     def group(self) -> int:
@@ -113,9 +112,19 @@ class PatchPlan:
 
     def patches(self, asked: AskedPair) -> list[Patch]:
         """Return the patches of a prompt pair: one for each head or layer, then the joint one."""
-        tokens = self._tokens(asked)
-        patches = [Patch((self._site(place, tokens),)) for place in self.places]
-        joint = tuple(self._site(place, tokens) for place in self.together)
+        tokens: tuple[int, ...] | None = None
+        where = self.request.where
+        if where == "last":
+            tokens = (asked.position,)
+        elif where == "changed":
+            possible = {match[self._side] for match in asked.tokens.matches}
+            tokens = tuple(at for at in asked.tokens.changed[self._side] if at in possible)
+            if not tokens:
+                raise UsageError(
+                    "--at changed: no token of one prompt stands against one of the other"
+                )
+        patches = [Patch((self._site(head, tokens),)) for head in self.places]
+        joint = tuple(self._site(head, tokens) for head in self.together)
         return [*patches, Patch(joint)] if joint else patches
 
     def by_token(self, places: Sequence[Place]) -> tuple[list[int], list[Patch]]:
@@ -131,24 +140,17 @@ class PatchPlan:
             tokens = [token for token in tokens if token >= first]
         return tokens, [Patch((self._site(at, (token,)),)) for token in tokens for at in places]
 
-    def _site(self, place: Place, tokens: tuple[int, ...] | None) -> Site:
-        head = None if self.request.what in WHOLE_LAYER else place[1]
-        return Site(self.request.what, place[0], head, tokens)
-
-    def _tokens(self, asked: AskedPair) -> tuple[int, ...] | None:
-        if self.request.where != "changed":
-            return None if self.request.where == "all" else (asked.position,)
-        possible = {match[self._side] for match in asked.tokens.matches}
-        changed = tuple(at for at in asked.tokens.changed[self._side] if at in possible)
-        if not changed:
-            raise UsageError("--at changed: no token of one prompt stands against one of the other")
-        return changed
+    def _site(self, cell: Place, tokens: tuple[int, ...] | None) -> Site:
+        layer, head = cell
+        return Site(
+            self.request.what, layer, None if self.request.what in WHOLE_LAYER else head, tokens
+        )
 
     def identity(self) -> Mapping[str, Any]:
         """Return all facts that the results depend on, for comparison with a resume file."""
         request, runs = self.request, list[list[Any]]()
         for asked in (*self.asked, *self.controls):
-            pair, foil = asked.tokens, None if asked.foil is None else asked.foil.id
+            pair, foil = asked.tokens, asked.foil and asked.foil.id
             target = None if pair.target is None else pair.target.ids
             ids = [pair.clean.ids, pair.corrupt.ids, pair.places, target]
             runs.append([*ids, asked.answer.id, foil])
@@ -180,8 +182,8 @@ def plan_of(
     kind = attention_kind(model, Choice(kind=request.kind))
     study = pair_study(model, given.prompts, request.align, request.target)
     tokens = [pair.given for pair in study.prompts]
-    controls = control_pairs(model, tokens, request.direction, _DRAWS, request.seed)
-    pairs = [pair.engine for pair in (*tokens, *(pair for _, pair in controls.pairs))]
+    controls, drawn = control_pairs(model, tokens, request.direction, _DRAWS, request.seed)
+    pairs = [pair.engine for pair in (*tokens, *(pair for _, pair in controls))]
 
     def opened(method: PatchMethod) -> Patching:
         options = PatchOptions(request.direction, method, max_memory=request.memory)
@@ -198,6 +200,11 @@ def plan_of(
         study.prompts, lambda index, pair: _asked(model, patching, index, pair, request), "pairs"
     )
     by_index = {pair.index: pair for pair in asked}
+    threshold = _LEAST_DIFFERENCE[request.metric]
+    if request.metric != "kl":
+        largest = max(float(np.abs(run.logits).max()) for run in patching.predictions(0))
+        rounding = _ROUNDING.get(model.info.dtype, 0.0)
+        threshold = max(threshold, _ROUNDINGS * rounding * largest)
     first, joined = study.prompts[asked[0].index], tuple[str, ...]()
     if first.question.second is not None:
         reader = joining(model, first.question.clean, first.question.second)
@@ -212,13 +219,13 @@ def plan_of(
         asked=tuple(asked),
         controls=tuple(
             replace(by_index[of], index=len(tokens) + number, tokens=pair)
-            for number, (of, pair) in enumerate(controls.pairs)
+            for number, (of, pair) in enumerate(controls)
             if of in by_index
         ),
-        drawn=controls.drawn,
+        drawn=drawn,
         places=places,
         together=together,
-        threshold=_threshold(model, patching, request),
+        threshold=threshold,
         notes=(*study.notes, *study.copies, *unasked, *joined),
         patching=patching,
         opened=opened,
@@ -259,17 +266,16 @@ def _asked(
 
 def _start(option: str, typed: str | None, top: int, tokens: Tokens) -> AskedToken:
     """Return the token where an answer starts. typed: a word or index; None for the likeliest."""
-    at = top
-    if typed is not None:
-        word = find_in(tokens, typed)
-        if word is None:
-            raise UsageError(f"{option}: no token {typed!r} in the prompt: give a word in it")
-        at = word.span.start
-        if at not in answer_places(tokens):
-            raise UsageError(
-                f"{option}: {typed!r} is not a token of the context, so it cannot be the answer"
-            )
-    return AskedToken(at, tokens.texts[at])
+    if typed is None:
+        return AskedToken(top, tokens.texts[top])
+    word = find_in(tokens, typed)
+    if word is None:
+        raise UsageError(f"{option}: no token {typed!r} in the prompt: give a word in it")
+    if word.span.start not in answer_places(tokens):
+        raise UsageError(
+            f"{option}: {typed!r} is not a token of the context, so it cannot be the answer"
+        )
+    return AskedToken(word.span.start, tokens.texts[word.span.start])
 
 
 def _chosen(
@@ -293,20 +299,11 @@ def _chosen(
         wanted = {
             (at, number // group[at]) for at, own in chosen.items() if at in group for number in own
         }
-        return [place for place in every if place in wanted]
+        return [cell for cell in every if cell in wanted]
 
     singles = named(request.layer, request.head) or every
     joint = named(None, request.together) if request.together else []
     if len(joint) == 1:
         raise UsageError("--together patches heads at once: name two or more")
     both = {*singles, *joint}
-    return tuple(place for place in every if place in both), tuple(joint)
-
-
-def _threshold(model: Model, patching: Patching, request: PatchRequest) -> float:
-    """Return the least difference of the metric between two runs for which shares are shown."""
-    least = _LEAST_DIFFERENCE[request.metric]
-    if request.metric == "kl":
-        return least
-    largest = max(float(np.abs(run.logits).max()) for run in patching.predictions(0))
-    return max(least, _ROUNDINGS * _ROUNDING.get(model.info.dtype, 0.0) * largest)
+    return tuple(cell for cell in every if cell in both), tuple(joint)

@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.report import Report
+from attnviz.draw.report import Report, fields_of
 from attnviz.draw.signed import Place
 from attnviz.draw.values import known_label_facts, model_facts, table_of, token_facts
 from attnviz.engine.patching import WHOLE_LAYER, Direction, PatchMetric, What
-from attnviz.inspect.interventions.means import NOT_MEASURED, Mean, place_name
-from attnviz.inspect.interventions.pairs import TokenPair
 from attnviz.inspect.interventions.patch.request import Asked as Method
 from attnviz.inspect.interventions.patch.request import At
+from attnviz.inspect.interventions.study import NOT_MEASURED, Mean, cell_name
+from attnviz.prompts.study import TokenPair
 from attnviz.records import HeadLabel, Kind, ModelInfo, Provenance, Tokens
 
 
@@ -170,13 +170,12 @@ class PatchReport(Report, Provenance):
             "model": model_facts(self.model),
             "kind": self.kind,
             **_pair(first, self.clean_metric, self.corrupt_metric),
-            **{name: getattr(self, name) for name in _OPTIONS},
+            **fields_of(self, _OPTIONS),
             "reason": self.why or None,
             "control": self.control or None,
             "source": self.source or None,
             "pair_count": len(self.pairs),
-            "complete": self.complete,
-            "seed": self.seed,
+            **fields_of(self, ("complete", "seed")),
             "seconds": round(self.seconds, 3),
             "notes": self.notes,
             "query_heads_per_head": self.group,
@@ -206,7 +205,7 @@ class PatchReport(Report, Provenance):
         """Yield the CSV header, then a row for each patch: name, layer, head, effect and others."""
         names = ("effect", "metric", "change", "ci_low", "ci_high", "base_rate", "q", "gradient")
         data = self.data()
-        entries = [*data["heads"], *[data["together"]] * (self.together is not None)]
+        entries = [*data["heads"], *filter(None, [data["together"]])]
         rows = ({**entry, "pairs": data["pair_count"]} for entry in entries)
         return table_of(("name", "layer", "head", "pairs", *names), rows)
 
@@ -244,12 +243,11 @@ class PatchReport(Report, Provenance):
 
     def column(self, column: int) -> str:
         """Return the name over a column of the grid. column: its index, from 0."""
-        letters = self._letters
-        return f"{letters}{column + self.index_base}" if letters else self.what
+        return self.what if self.whole_layers else f"{self._letters}{column + self.index_base}"
 
-    def name(self, place: Place) -> str:
+    def name(self, cell: Place) -> str:
         """Return the name of a patched head or layer, such as ``L2H5``, ``L2KV1`` or ``L2``."""
-        return place_name(place, self._letters, self.index_base)
+        return cell_name(cell, self._letters, self.index_base)
 
     @property
     def _letters(self) -> str:

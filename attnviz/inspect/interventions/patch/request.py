@@ -9,7 +9,6 @@ from typing import Literal
 from attnviz.draw.numbers import listed
 from attnviz.engine.patching import SITES, WHOLE_LAYER, Direction, PatchMetric, What
 from attnviz.errors import UsageError
-from attnviz.inspect.interventions.prompts import PromptPair
 from attnviz.options import (
     HeadChoice,
     IndexBase,
@@ -24,6 +23,7 @@ from attnviz.options import (
     read_size,
     spelled_heads,
 )
+from attnviz.prompts.request import PromptPair
 
 At = Literal["all", "last", "changed"]
 """The tokens to patch: all, the one that predicts, or those in which the prompts differ."""
@@ -34,14 +34,12 @@ Asked = Literal["exact", "gradient", "both"]
 
 def _names(whole: bool) -> str:
     """Return the kinds of patch sites for the help: those of heads, or those of layers."""
-    names = [what + sort.note for what, sort in SITES.items() if (what in WHOLE_LAYER) == whole]
+    names = [own + site.note for own, site in SITES.items() if (own in WHOLE_LAYER) == whole]
     return listed(names, "or")
 
 
 @dataclass(frozen=True)
 class _PromptChoice(PromptPair, SecondText):
-    """The options that give a prompt pair, whose prompts may differ in length, or be two texts."""
-
     align: Literal["start", "end"] | None = option(
         "END",
         "Allow prompts of unequal length: align the shared tokens, and the differing span at its "
@@ -51,8 +49,6 @@ class _PromptChoice(PromptPair, SecondText):
 
 @dataclass(frozen=True)
 class _Patching(Options, panel="What to patch"):
-    """The options on what is exchanged between the two runs."""
-
     what: What = option(
         "WHAT", f"Patch each head's {_names(False)}; or each layer's {_names(True)}.", "output"
     )
@@ -75,8 +71,6 @@ class _Patching(Options, panel="What to patch"):
 
 @dataclass(frozen=True)
 class _Measure(Options, panel="What to measure"):
-    """The options on which metric of a patch is measured, and how."""
-
     metric: PatchMetric = option(
         "METRIC",
         "logit_diff (answer - foil), log_prob (of the answer) or kl (from the clean prediction).",
@@ -122,19 +116,19 @@ class PatchRequest(
     def __post_init__(self) -> None:
         object.__setattr__(self, "together", spelled_heads(self.together))
         super().__post_init__()
-        what, one = self.what, self.clean is not None
+        alone, layers = self.clean is not None, self.what in WHOLE_LAYER
         named = "--head" if self.head else "--together"
-        option = f"--what {what}" if what != "output" else "--by-token"
+        option = f"--what {self.what}" if self.what != "output" else "--by-token"
         refused = {
-            f"--what {what} has no heads: leave out {named}, or choose --layer": what in WHOLE_LAYER
+            f"--what {self.what} has no heads: leave out {named}, or choose --layer": layers
             and (self.head or self.together),
             "--by-token shows the tokens of one pair: give CLEAN and CORRUPT": self.by_token
-            and not one,
+            and not alone,
             "--by-token patches each token by itself: leave out --at": self.by_token and self.at,
-            "--fdr needs many pairs to have a p-value at all: add --pairs FILE": self.fdr and one,
+            "--fdr needs many pairs to have a p-value at all: add --pairs FILE": self.fdr and alone,
             f"--method {self.method} estimates heads' outputs: not {option}": self.method != "exact"
-            and (what != "output" or self.by_token),
-            "--answer and --foil are of one pair: write them into the file": not one
+            and (self.what != "output" or self.by_token),
+            "--answer and --foil are of one pair: write them into the file": not alone
             and not (self.answer is None and self.foil is None),
         }
         for words, holds in refused.items():
@@ -144,8 +138,8 @@ class PatchRequest(
     @property
     def each_token(self) -> bool:
         """Return whether each token is patched alone, as for whole layers of a single pair."""
-        one, whole = self.clean is not None, self.what in WHOLE_LAYER
-        return self.by_token or (one and whole and self.at is None)
+        alone, layers = self.clean is not None, self.what in WHOLE_LAYER
+        return self.by_token or (alone and layers and self.at is None)
 
     @property
     def where(self) -> At:

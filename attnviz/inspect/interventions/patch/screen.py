@@ -23,14 +23,6 @@ from attnviz.draw.provenance import (
 )
 from attnviz.draw.signed import one_line, signed_grid, signed_scale
 from attnviz.engine.patching import SITES
-from attnviz.inspect.interventions.means import (
-    base_rates,
-    effect_grid,
-    effect_table,
-    incomplete,
-    label_column,
-    number,
-)
 from attnviz.inspect.interventions.patch.report import (
     METRICS,
     AskedToken,
@@ -38,21 +30,23 @@ from attnviz.inspect.interventions.patch.report import (
     PatchReport,
     TokenEffects,
 )
+from attnviz.inspect.interventions.study import (
+    base_rates,
+    effect_grid,
+    effect_table,
+    incomplete,
+    label_column,
+    number,
+)
 from attnviz.measures.bootstrap import LEAST_TEXTS
 from attnviz.measures.labels import label_look
 from attnviz.records import Tokens
 
 _GAP = 3
-_PROMPTS, _TABLE = 34, 87
-"""The columns that the prompts, and the ranking, take next to the grid."""
-
-_LINES = 3
-"""The lines of a picture for each line of a prompt."""
-
+_PROMPTS, _TABLE = 34, 87  # the columns that the prompts, and the ranking, take next to the grid
+_LINES = 3  # the lines of a picture for each line of a prompt
 _LEAST_ROWS = 3
-_AROUND_TOKENS = 10
-"""The lines of a first screen that are not for the grid of tokens."""
-
+_AROUND_TOKENS = 10  # the lines of a first screen that are not for the grid of tokens
 _AT = {"all": "", "last": " at the last token", "changed": " at the tokens that differ"}
 _METHODS = {
     "exact": "exact",
@@ -107,7 +101,6 @@ def _hints(report: PatchReport) -> list[str]:
 
 
 def _first(report: PatchReport, columns: int, lines: int) -> list[doc.Group]:
-    """Return the first screen: metric, prompts, grid and ranking."""
     grid = _head_grid(report, scaled=False)
     table = _ranking_table(report, report.ranking(len(report.effects)))._replace(least=_LEAST_ROWS)
     top = doc.Group([_runs(report), *_base_rate(report), *_together(report)[1:]])
@@ -130,7 +123,6 @@ def _first(report: PatchReport, columns: int, lines: int) -> list[doc.Group]:
 
 
 def _prompts(report: PatchReport, lines: int = 4) -> doc.Maps | doc.Pictures:
-    """Return both prompts of the first pair, or pictures, with what differs highlighted."""
     pair, maps, pictures = report.pairs[0], [], []
     many = ", pair 1" * (len(report.pairs) > 1)
     short = "Δlogit" if report.metric == "logit_diff" else METRICS[report.metric].short
@@ -152,7 +144,7 @@ def _prompts(report: PatchReport, lines: int = 4) -> doc.Maps | doc.Pictures:
         if tokens.layout is not None:
             words = f"The image of the {name} prompt."
             pictures += [
-                doc.Picture(one, words=title, alternative=words) for one in tokens.layout.pictures
+                doc.Picture(own, words=title, alternative=words) for own in tokens.layout.pictures
             ]
     if pictures:
         return doc.Pictures(pictures, lines=_LINES * lines)
@@ -172,14 +164,13 @@ def _head_grid(report: PatchReport, scaled: bool = True) -> doc.HeadGrid:
         blank=means,
         bar=_bar(report, scale) if scaled else None,
     )
-    labels = {report.name(place): label_look(label) for place, label in report.labels.items()}
+    labels = {report.name(head): label_look(label) for head, label in report.labels.items()}
     return grid.with_known(labels, "effect of the patch")
 
 
 def _bar(report: PatchReport, scale: NumberScale) -> doc.Scale:
-    if report.ratio:
-        return signed_scale(scale, "effect", "effect")
-    return signed_scale(scale, METRICS[report.metric].unit)
+    names = ("effect", "effect") if report.ratio else (METRICS[report.metric].unit,)
+    return signed_scale(scale, *names)
 
 
 def token_grid(report: PatchReport, most: int = 0) -> list[doc.Part]:
@@ -197,7 +188,7 @@ def token_grid(report: PatchReport, most: int = 0) -> list[doc.Part]:
     scale = NumberScale.over(effects.values.ravel().tolist())
     grid = signed_grid(
         [f"{labels[effects.tokens[row]]} ({effects.tokens[row]})" for row in rows],
-        [report.name(place) for place in effects.places],
+        [*map(report.name, effects.places)],
         {
             (at, column): float(value)
             for at, row in enumerate(rows)
@@ -216,7 +207,6 @@ def token_grid(report: PatchReport, most: int = 0) -> list[doc.Part]:
 
 
 def _ranking_table(report: PatchReport, shown: Sequence[PatchEffect], title: str = "") -> doc.Table:
-    """Return a table with a row for each patch: effect, interval, control, label and others."""
     scale = NumberScale.over([report.shown(effect) for effect in report.effects])
     name = "effect" if report.ratio else _change_words(report)
     if report.method == "gradient":
@@ -243,7 +233,6 @@ def _ranking_table(report: PatchReport, shown: Sequence[PatchEffect], title: str
 
 
 def _together(report: PatchReport) -> list[doc.Part]:
-    """Return the effect of the heads patched together, and the sum of their effects."""
     joint = report.together
     if joint is None:
         return []
@@ -259,16 +248,13 @@ def _together(report: PatchReport) -> list[doc.Part]:
 
 def _sum_of_singles(report: PatchReport, joint: PatchEffect) -> float:
     single = {effect.places[0]: report.shown(effect) for effect in report.effects}
-    return sum(single[place] for place in joint.places)
+    return sum(single[head] for head in joint.places)
 
 
 # The finding ---------------------------------------------------------------------------------
 
-_NAMED = 2
-"""The most heads that the finding names."""
-
-_MOST = 0.5
-"""The share from which a token carries most of the difference."""
+_NAMED = 2  # the most heads that the finding names
+_MOST = 0.5  # the share from which a token carries most of the difference
 
 
 def finding(report: PatchReport) -> str:
@@ -321,9 +307,14 @@ def _answer(report: PatchReport) -> str:
     words = f"{name} carries {whole_percent(share)} of {carried}"
     if share > 1:
         words = _overshoot(report, first, name)
-    if tokens is not None:
-        return f"{words}{_at_token(report, first, tokens)}."
+    if tokens is not None and first.places[0] in tokens.places:
+        column = tokens.values[:, tokens.places.index(first.places[0])]
+        at = int(abs(column).argmax())
+        token = _token_name(report, tokens.tokens[at])
+        return f"{words}, at {token} alone {whole_percent(float(column[at]))}."
     words += _base(first, True)
+    if tokens is not None:
+        return f"{words}."
     more = [f", {report.names(e)} {whole_percent(e.share.value)}{_base(e)}" for e in others]
     if order[0].share.value < 0 and not report.ranks:
         opposed = whole_percent(order[0].share.value)
@@ -333,34 +324,21 @@ def _answer(report: PatchReport) -> str:
 
 
 def _overshoot(report: PatchReport, first: PatchEffect, name: str) -> str:
-    """Return a clause on a patch that carries more than the difference between the prompts."""
     metric, share = METRICS[report.metric], whole_percent(first.share.value)
     if len(report.pairs) > 1:
         return f"{name} overshoots: it carries {share} of {metric.carried}"
     start, end = report.corrupt_metric, report.clean_metric
     if report.direction == "noise":
         start, end = end, start
-    return (
-        f"{name} overshoots: patching it moves "
-        f"{metric.name if report.metric == 'log_prob' else metric.carried} from {start:+.2f} past "
-        f"{end:+.2f} to {first.metric:+.2f} ({share} of the way)"
-    )
+    moved = metric.name if report.metric == "log_prob" else metric.carried
+    way = f"from {start:+.2f} past {end:+.2f} to {first.metric:+.2f}"
+    return f"{name} overshoots: patching it moves {moved} {way} ({share} of the way)"
 
 
 def _base(effect: PatchEffect, named: bool = False) -> str:
     base = effect.share.base_rate
     control = "control: " if named else ""
     return "" if base is None else f" ({control}{whole_percent(base)})"
-
-
-def _at_token(report: PatchReport, best: PatchEffect, effects: TokenEffects) -> str:
-    """Return the end of a sentence: the effect of the strongest patch at its strongest token."""
-    if best.places[0] not in effects.places:
-        return _base(best, True)
-    column = effects.values[:, effects.places.index(best.places[0])]
-    at = int(abs(column).argmax())
-    share = whole_percent(float(column[at]))
-    return f", at {_token_name(report, effects.tokens[at])} alone {share}"
 
 
 def _moves(report: PatchReport, effects: TokenEffects) -> str:
@@ -375,7 +353,6 @@ def _moves(report: PatchReport, effects: TokenEffects) -> str:
 
 
 def _token_name(report: PatchReport, token: int) -> str:
-    """Return a token of the base run's prompt and its position, as a string. token: its index."""
     return f"“{token_label(report.base.texts[token])}” ({token})"
 
 
@@ -397,7 +374,6 @@ def _unit(report: PatchReport) -> str:
 
 
 def _about(report: PatchReport) -> list[Part]:
-    """Return the facts that a reader needs to repeat the run: model, prompt pairs, patches."""
     kind = [] if report.kind == "self" else [f"{report.kind} attention"]
     facts = [*kind, _pair_count(report), *[report.source] * bool(report.source)]
     facts.append(f"seed {report.seed}")
@@ -410,7 +386,6 @@ def _about(report: PatchReport) -> list[Part]:
 
 
 def _runs(report: PatchReport) -> Facts:
-    """Return the metric of both runs without a patch, of several pairs the mean."""
     metric, pair = METRICS[report.metric], report.pairs[0]
     name = metric.name
     if len(report.pairs) == 1 and report.metric != "kl":
@@ -425,13 +400,14 @@ def _runs(report: PatchReport) -> Facts:
 
 def _base_rate(report: PatchReport) -> list[Part]:
     """Return a line that describes the unrelated baseline; empty if there is none."""
-    if report.metric == "kl" and report.method != "gradient":
-        return [Facts([("no control with --metric kl: logit_diff and log_prob have one", False)])]
-    if not report.control or not report.ratio or report.by_token is not None:
-        return []
-    side = "clean" if report.direction == "denoise" else "corrupt"
-    control = report.control.partition(",")[0].replace("source", f"{side} prompt")
-    return [Facts([(f"control: the same patch with {control}", False)])]
+    words = "no control with --metric kl: logit_diff and log_prob have one"
+    if report.metric != "kl" or report.method == "gradient":
+        if not report.control or not report.ratio or report.by_token is not None:
+            return []
+        side = "clean" if report.direction == "denoise" else "corrupt"
+        control = report.control.partition(",")[0].replace("source", f"{side} prompt")
+        words = f"control: the same patch with {control}"
+    return [Facts([(words, False)])]
 
 
 def _quoted(word: AskedToken) -> str:
@@ -439,7 +415,6 @@ def _quoted(word: AskedToken) -> str:
 
 
 def _grid_title(report: PatchReport, brief: bool) -> str:
-    """Return the title of the grid of all patches. brief: for a first screen."""
     metric = METRICS[report.metric]
     if report.method == "gradient":
         return "Estimated effect" + " of patching each head (gradient)" * (not brief)
@@ -451,7 +426,6 @@ def _grid_title(report: PatchReport, brief: bool) -> str:
 
 
 def _change_words(report: PatchReport) -> str:
-    """Return the heading of changes of the metric, such as ``Δ logit difference, logits``."""
     metric = METRICS[report.metric]
     return f"Δ {metric.short}, {metric.unit}"
 

@@ -16,17 +16,17 @@ from attnviz.engine.attribution.paths import path_effects
 from attnviz.engine.known_labels import head_or_label
 from attnviz.engine.patching import ATTENDED, Into, PathEffects
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.inspect.interventions.means import Mean
-from attnviz.inspect.interventions.pairs import TokenPair, pair_study
 from attnviz.inspect.interventions.path.report import Listener, PathReport
 from attnviz.inspect.interventions.path.request import PathRequest
-from attnviz.inspect.interventions.prompts import PromptPairs
+from attnviz.inspect.interventions.study import Mean
 from attnviz.measures.bootstrap import intervals
 from attnviz.models.model import Model, NumpyModel, require_number
 from attnviz.models.own import OwnAttention
 from attnviz.models.pool import in_turn
 from attnviz.models.work import Work, about_tokens
 from attnviz.progress import UNWATCHED, Watch
+from attnviz.prompts.request import PromptPairs
+from attnviz.prompts.study import TokenPair, pair_study
 from attnviz.records import HeadKey, Kind, ModelInfo
 
 _BUILT_IN_STEP = 4
@@ -59,7 +59,8 @@ class AllPaths:
             keys = {key for first, *_ in effects for key in first.shares.get(sort, {})}
             kept = [key for key in keys if key[0] == self.kind]
             listeners += [_listener(effects, sort, key, self.seed) for key in kept]
-        listeners.sort(key=lambda own: (-abs(own.share.value), ATTENDED.index(own.into), own.place))
+        order = [*ATTENDED]
+        listeners.sort(key=lambda own: (-abs(own.share.value), order.index(own.into), own.reader))
         if not listeners:
             raise UsageError(
                 "no later head differs between the prompts: there is nothing to follow"
@@ -193,7 +194,6 @@ def _measured(pairs: PromptPairs) -> range:
 def _listener(
     effects: Sequence[Sequence[PathEffects]], into: Into, key: HeadKey, seed: int
 ) -> Listener:
-    """Return the share of a head in one input of a later head, the mean over prompt pairs."""
     pairs = [own for own in effects if key in own[0].shares.get(into, {})]
     first = [own[0] for own in pairs]
     shares = np.array([own.share(into, key) for own in first])
@@ -206,7 +206,7 @@ def _listener(
     base_rate = float(np.mean(others)) if others else None
     return Listener(
         into=into,
-        place=(key[1], key[2]),
+        reader=(key[1], key[2]),
         share=Mean(float(shares.mean()), ends, base_rate=base_rate),
         explained=float(np.mean([own.explained[into][key] for own in first])),
         moved=float(np.mean([own.moved[into][key] for own in first])),

@@ -10,8 +10,8 @@ from attnviz.draw.report import Report
 from attnviz.draw.signed import Place
 from attnviz.draw.values import model_facts, table_of, token_facts
 from attnviz.engine.patching import SITES, Into
-from attnviz.inspect.interventions.means import Mean, place_name
-from attnviz.inspect.interventions.pairs import TokenPair
+from attnviz.inspect.interventions.study import Mean, cell_name
+from attnviz.prompts.study import TokenPair
 from attnviz.records import ModelInfo, Provenance
 
 _LARGE, _TIMES = 0.1, 2.0
@@ -22,14 +22,14 @@ heads of the layer the lower end of its interval must be."""
 class Listener(NamedTuple):
     """The sender's share in one input of a later head, mean over prompt pairs.
 
-    share: the sender's share of the input's difference between the prompts. Its base rate is the
-        mean share of the other heads of the sender's layer. explained: the share of everything
-        written before the later head. moved: the norm of the input's difference, divided by the
-        input's norm in the clean run.
+    reader: the (layer, head). share: the sender's share of the input's difference between the
+        prompts. Its base rate is the mean share of the other heads of the sender's layer.
+        explained: the share of everything written before the later head. moved: the norm of the
+        input's difference, divided by the input's norm in the clean run.
     """
 
     into: Into
-    place: Place
+    reader: Place
     share: Mean
     explained: float
     moved: float
@@ -38,7 +38,7 @@ class Listener(NamedTuple):
         """Return the JSON object of this share."""
         low, high = self.share.interval or (None, None)
         return {
-            **dict(zip(("layer", "head"), self.place, strict=True)),
+            **dict(zip(("layer", "head"), self.reader, strict=True)),
             "into": self.into,
             "share": self.share.value,
             "ci_low": low,
@@ -97,12 +97,12 @@ class PathReport(Report, Provenance):
         entries = self.data()["heads"]
         return table_of([*entries[0]], entries)
 
-    def name(self, place: Place, into: Into | None = None) -> str:
+    def name(self, head: Place, into: Into | None = None) -> str:
         """Return a head's name such as ``L2H5``, or ``L2KV1`` for keys and values that heads share.
 
-        place: (layer, head). into: the input whose head is named; None for the head itself.
+        head: (layer, head). into: the input whose head is named; None for the head itself.
         """
-        return place_name(place, self.letter(into), self.index_base)
+        return cell_name(head, self.letter(into), self.index_base)
 
     def letter(self, into: Into | None) -> str:
         """Return the letters before a head's number in its name, ``H`` or ``KV``."""

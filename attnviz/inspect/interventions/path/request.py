@@ -5,21 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from attnviz.engine.patching import Into
-from attnviz.inspect.interventions.prompts import PromptPair
 from attnviz.options import IndexBase, Options, Ranked, Seed, argument, option
+from attnviz.prompts.request import PromptPair
 
 
 @dataclass(frozen=True)
 class _Sender(Options):
-    """The argument that names the sender, whose share in later heads' inputs is measured."""
-
     sender: str = argument("HEAD", "The head that later heads read from: L0H0, or a label.", ...)
 
 
 @dataclass(frozen=True)
 class _Into(Options):
-    """The option on what of the later heads is compared."""
-
     into: Into | None = option(
         "WHAT",
         "Follow paths only into later heads' queries, keys or values (default: all three).",

@@ -10,16 +10,14 @@ from attnviz.draw.numbers import NumberScale, counted, whole_percent
 from attnviz.draw.provenance import fits_two_lines, model_words, named, notes_group
 from attnviz.draw.signed import signed_scale
 from attnviz.engine.patching import ATTENDED, SITES, Into
-from attnviz.inspect.interventions.means import base_rates, effect_grid, effect_table
 from attnviz.inspect.interventions.path.report import Listener, PathReport
+from attnviz.inspect.interventions.study import base_rates, effect_grid, effect_table
 from attnviz.measures.words import joined
 
 _GAP = 3
 _LEAST_ROWS = 3
 _NAMED = 2
-
-_LEAST = 0.005
-"""The least share that is not written as 0%."""
+_LEAST = 0.005  # the least share that is not written as 0%
 
 _METHOD = (
     "direct path, norms fixed: what the sender writes reaches the later head along the residual "
@@ -67,7 +65,6 @@ def document(report: PathReport) -> doc.Document:
 
 
 def _first(report: PathReport, columns: int) -> list[doc.Group]:
-    """Return the first screen: grids of the sender's share, and the ranking."""
     strongest = report.listeners[0].into
     order = [strongest, *(into for into in ATTENDED if into != strongest and _of(report, into))]
     grids, width = [_grid(report, into) for into in order], -_GAP
@@ -81,11 +78,7 @@ def _first(report: PathReport, columns: int) -> list[doc.Group]:
     return [doc.Group(grids, beside=doc.Beside(0)), doc.Group([table]), doc.Group([held])]
 
 
-# Words ---------------------------------------------------------------------------------------
-
-
 def _finding(report: PathReport) -> str:
-    """Return the finding: the later heads in whose input the sender has the largest share."""
     sender = report.name(report.sender)
     if report.model.weights == "random":
         return f"Untrained random weights: what later heads read from {sender} is arbitrary."
@@ -94,10 +87,10 @@ def _finding(report: PathReport) -> str:
         max(report.listeners, key=lambda listener: listener.share.value)
     ]
     share, into = _percent(first.share.value), SITES[first.into].words
-    reader = f"{report.name(first.place, first.into)}'s {into}"
+    reader = f"{report.name(first.reader, first.into)}'s {into}"
     words = f"{share} of the difference in {reader} between the prompts"
     for own in others:
-        words += f", {_percent(own.share.value)} in {report.name(own.place, own.into)}'s"
+        words += f", {_percent(own.share.value)} in {report.name(own.reader, own.into)}'s"
     usual = first.share.base_rate
     other = "" if usual is None else f"; other heads of its layer average {_percent(usual)}"
     if clear:
@@ -114,9 +107,6 @@ def _percent(share: float) -> str:
     return whole_percent(share) if abs(share) >= _LEAST else "under 1%"
 
 
-# Grid and ranking ----------------------------------------------------------------------------
-
-
 def _of(report: PathReport, into: Into) -> list[Listener]:
     return [listener for listener in report.listeners if listener.into == into]
 
@@ -126,9 +116,8 @@ def _scale(listeners: Sequence[Listener]) -> NumberScale:
 
 
 def _grid(report: PathReport, into: Into) -> doc.HeadGrid:
-    """Return a grid of the sender's share in one input of every later head."""
     grid = effect_grid(
-        {listener.place: listener.share for listener in _of(report, into)},
+        {listener.reader: listener.share for listener in _of(report, into)},
         _scale(report.listeners),
         f"share of their {SITES[into].words}",
         lambda column: f"{report.letter(into)}{column + report.index_base}",
@@ -144,7 +133,7 @@ def path_table(report: PathReport, most: int, brief: bool = False) -> doc.Table:
         the number of rows. brief: True leaves out the last two columns.
     """
     shown = report.listeners[:most]
-    names = [f"{report.name(own.place, own.into)} {own.into}" for own in shown]
+    names = [f"{report.name(own.reader, own.into)} {own.into}" for own in shown]
     return share_table(names, shown, _scale(report.listeners), brief=brief)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from attnviz.engine.effects import METRICS, Variant
 from attnviz.inspect.interventions.ablate.report import AblationReport, Effect
-from attnviz.inspect.interventions.means import Mean
+from attnviz.inspect.interventions.study import Mean
 from attnviz.measures.one_text import head_scores, notable_heads
 from attnviz.records import AttentionRecord, HeadsRecord, LayerWeights, ModelInfo, Tokens
 

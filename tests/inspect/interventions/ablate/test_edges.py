@@ -11,7 +11,7 @@ from PIL import Image
 import attnviz
 from attnviz.errors import UsageError
 from attnviz.inspect.interventions.ablate.ablate import ablate
-from attnviz.inspect.interventions.ablate.edges import DRAWS, EdgeAxes
+from attnviz.inspect.interventions.ablate.plan import EDGE_DRAWS, EdgeAxes
 from attnviz.inspect.interventions.ablate.request import AblateRequest, read_edges
 from attnviz.records import Tokens
 from attnviz.texts import Texts
@@ -85,7 +85,7 @@ def test_random_edges_have_the_same_distances_elsewhere(axes, typed):
     named = {pair for edge in edges for pair in edge.pairs}
     distances = sorted(query - key for edge in edges for query, key in edge.pairs)
     draws = axes.random(edges, seed=3)
-    assert 1 < len(draws) <= DRAWS
+    assert 1 < len(draws) <= EDGE_DRAWS
     assert draws == axes.random(edges, seed=3)
     assert len(edges) > 1 or len(set(draws)) == len(draws)
     assert CAUSAL.random(CAUSAL.edges("on→1"), 0) == ()  # no other place has its distance

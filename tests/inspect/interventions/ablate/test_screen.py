@@ -11,7 +11,7 @@ from attnviz.draw.theme import Theme
 from attnviz.engine.effects import Variant
 from attnviz.inspect.interventions.ablate.claims import finding
 from attnviz.inspect.interventions.ablate.screen import where_it_hurts
-from attnviz.inspect.interventions.means import Mean
+from attnviz.inspect.interventions.study import Mean
 
 from ....first_screens import SIZES, fitting, unframed
 from .conftest import made_effect, with_loss

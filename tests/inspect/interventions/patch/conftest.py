@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 
 from attnviz.engine.patching import WHOLE_LAYER
-from attnviz.inspect.interventions.means import Mean
-from attnviz.inspect.interventions.pairs import TokenPair
 from attnviz.inspect.interventions.patch.report import (
     AskedToken,
     PairRuns,
@@ -15,7 +13,9 @@ from attnviz.inspect.interventions.patch.report import (
     PatchReport,
     TokenEffects,
 )
+from attnviz.inspect.interventions.study import Mean
 from attnviz.measures.labels import KnownLabel, KnownLabels
+from attnviz.prompts.study import TokenPair
 from attnviz.records import ModelInfo, Tokens
 
 CLEAN = ("<s>", "Tom", " Brown", " saw", " Ann", ",", " and", " Tom")

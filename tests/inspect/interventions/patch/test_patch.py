@@ -12,12 +12,12 @@ from PIL import Image
 import attnviz
 from attnviz.engine.patching import ATTENDED, SITES, WHOLE_LAYER, Hook, What
 from attnviz.errors import UsageError
-from attnviz.inspect.interventions.pairs import control_pairs, encode_pair
-from attnviz.inspect.interventions.patch.patch import Runs, effects, shares, too_close
+from attnviz.inspect.interventions.patch.patch import Runs, effects, no_shares, shares
 from attnviz.inspect.interventions.patch.request import PatchRequest
-from attnviz.inspect.interventions.prompts import picture_pair
 from attnviz.models.bundled import Bundled
 from attnviz.options import options_of
+from attnviz.prompts.request import picture_pair
+from attnviz.prompts.study import control_pairs, encode_pair
 
 from ....command_line import json_of
 from ....models.test_picture_texts import opened, prompt, written
@@ -196,13 +196,15 @@ def test_runs_that_hardly_differ():
     rng = np.random.default_rng(0)
     base = rng.normal(0, 1, 30)
     none = np.zeros((30, 1))
-    ends = too_close(Runs(base, base + rng.normal(0, 1, 30), none, none), 0.0, 0)
-    assert isinstance(ends, tuple)
-    assert ends[0] <= 0 <= ends[1]
-    assert too_close(runs(30), 0.1, 0) is False
-    assert too_close(Runs(base, base + 0.09, none, none), 0.1, 0) is True
-    assert too_close(Runs(base[:1], base[:1] - 0.2, none[:1], none[:1]), 0.1, 0) is False
-    assert too_close(Runs(base * np.nan, base, none, none), 0.1, 0) is True
+
+    def why(measured):
+        return no_shares(measured, 0.1, "logit_diff", 0)
+
+    assert "95% CI [-" in why(Runs(base, base + rng.normal(0, 1, 30), none, none))
+    assert why(runs(30)) == ""
+    assert why(Runs(base, base + 0.09, none, none)).endswith("+0.09 logits apart, less than 0.1")
+    assert why(Runs(base[:1], base[:1] - 0.2, none[:1], none[:1])) == ""
+    assert why(Runs(base * np.nan, base, none, none)).endswith("is no number")
     changed = effects(Runs(base, base, none, none), PLACES[:1], False, False, 0)[0]
     assert math.isnan(changed.share.value)
     assert changed.change == pytest.approx(-base.mean())
@@ -258,8 +260,8 @@ def test_the_control_is_a_picture_with_the_same_pixels_in_another_order():
     (pair,) = picture_pair("what is", None, images).prompts
     tokens = encode_pair(known, pair, None, None)
     assert tokens.changed[0] == tuple(tokens.clean.layout.of_kind("patch").tolist())
-    controls = control_pairs(known, [tokens], "denoise", 2, 0)
-    assert len({one.clean.ids for _, one in controls.pairs}) == 2
+    controls, _ = control_pairs(known, [tokens], "denoise", 2, 0)
+    assert len({one.clean.ids for _, one in controls}) == 2
     for (_, shown), _ in list(known.read.items())[2:]:
         (mixed,) = shown
         assert not np.array_equal(mixed.pixels, images[0])

@@ -7,9 +7,9 @@ import pytest
 
 from attnviz.draw.terminal import first_screen, terminal_block
 from attnviz.draw.theme import Theme
-from attnviz.inspect.interventions.means import Mean
 from attnviz.inspect.interventions.patch.report import PatchEffect
 from attnviz.inspect.interventions.patch.screen import finding, token_grid
+from attnviz.inspect.interventions.study import Mean
 
 from ....first_screens import SIZES, fitting
 
