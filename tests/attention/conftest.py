@@ -40,13 +40,7 @@ def close():
     return check
 
 
-@pytest.fixture
-def naive_attention():
-    """Multi-head attention as loops over plain numbers, one head, query and key at a time."""
-    return _naive_attention
-
-
-def _naive_attention(
+def naive_attention(
     state,
     query,
     key,

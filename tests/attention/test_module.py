@@ -12,6 +12,8 @@ from attnviz.attention.functional import additive_scores, scores_by
 from attnviz.attention.module import MultiHeadAttention, fused_attention
 from attnviz.attention.numpy_attention import NumpyAttention
 
+from .conftest import naive_attention
+
 SHAPES = {
     "self": {},
     "grouped": {"kv_heads": 2},
@@ -63,7 +65,7 @@ def inputs(normal):
 
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("name", SHAPES)
-def test_equals_the_naive_loop(build, inputs, naive_attention, close, name, padded):
+def test_equals_the_naive_loop(build, inputs, close, name, padded):
     options = SHAPES[name]
     attention = build(**options)
     query, key, value = inputs(options)

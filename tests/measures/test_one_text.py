@@ -16,6 +16,8 @@ from attnviz.measures.rows import Conditions, TextFacts
 from attnviz.measures.sinks import uniform_weights, visible_keys
 from attnviz.records import AttentionRecord, HeadLabel, HeadScores, LayerWeights, ModelInfo, Tokens
 
+from .conftest import make_record
+
 N = 7
 LONG = (0, *range(4, 14), *range(4, 14))
 """The first token, ten others, and these once more."""
@@ -45,7 +47,7 @@ def perfect(name):
 
 
 @pytest.mark.parametrize("name", PERFECT)
-def test_a_perfect_head_has_its_name(name, make_record):
+def test_a_perfect_head_has_its_name(name):
     label = head_scores(make_record([perfect(name)], LONG))[0].label
     measure = label_named(name)
     assert (label.name, label.letter) == (name, measure.letter)
@@ -56,7 +58,7 @@ def test_a_perfect_head_has_its_name(name, make_record):
 
 
 @pytest.mark.parametrize("name", PERFECT)
-def test_random_weights_get_no_name_but_are_described(name, make_record):
+def test_random_weights_get_no_name_but_are_described(name):
     record = make_record([perfect(name)], LONG)
     drawn = replace(record, model=replace(record.model, weights="random", seed=0))
     label = head_scores(drawn)[0].label
@@ -64,7 +66,7 @@ def test_random_weights_get_no_name_but_are_described(name, make_record):
     assert label.name in ("first", "spread", "peaked")
 
 
-def test_what_was_measured_before_names_a_head(make_record):
+def test_what_was_measured_before_names_a_head():
     heads = [perfect("previous"), perfect("previous"), perfect("first"), perfect("self")]
     labels = {
         (0, 0): KnownLabel("induction", 0.87),
@@ -81,7 +83,7 @@ def test_what_was_measured_before_names_a_head(make_record):
     assert not fourth.is_finding  # a head that nobody measured
 
 
-def test_a_head_measured_as_a_sink_is_one_here_only_where_it_rests(make_record):
+def test_a_head_measured_as_a_sink_is_one_here_only_where_it_rests():
     heads = [perfect("first"), perfect("previous")]
     labels = {(0, 0): KnownLabel("first", 0.9), (0, 1): KnownLabel("first", 0.9)}
     found = head_scores(make_record(heads, LONG), KnownLabels("patterns", labels))
@@ -90,7 +92,7 @@ def test_a_head_measured_as_a_sink_is_one_here_only_where_it_rests(make_record):
     assert (second.name, second.source) == ("peaked", "none")
 
 
-def test_a_next_token_head_needs_to_see_the_future(make_record):
+def test_a_next_token_head_needs_to_see_the_future():
     ahead = looking_at(*range(1, M), M - 1, size=M)
     scores = head_scores(make_record([ahead], LONG, causal=False))[0]
     assert (scores.label.name, scores.label.score) == ("next", 1)
@@ -100,7 +102,7 @@ def test_a_next_token_head_needs_to_see_the_future(make_record):
 
 
 @pytest.mark.parametrize("size", [7, 8, 9])
-def test_eight_events_name_a_head(size, make_record):
+def test_eight_events_name_a_head(size):
     """``size`` tokens before which the first token is special: as many that attend to another."""
     count = size + 2
     keys = [0, *range(count - 1)]
@@ -108,7 +110,7 @@ def test_eight_events_name_a_head(size, make_record):
     assert (entry.label.name == "previous") == (size >= 8)
 
 
-def test_what_is_no_pattern(make_record):
+def test_what_is_no_pattern():
     ids = [0, *[4, 5] * 10]
     head = looking_at(*[0, *range(len(ids) - 1)], size=len(ids))
     assert not head_scores(make_record([head], ids))[0].label.is_finding
@@ -125,12 +127,12 @@ def test_what_is_no_pattern(make_record):
 
 
 @pytest.mark.parametrize(("share", "name"), [(0.15, "spread"), (0.35, "previous")])
-def test_a_name_needs_a_fifth_of_what_it_could_gain(share, name, make_record):
+def test_a_name_needs_a_fifth_of_what_it_could_gain(share, name):
     mixed = share * perfect("previous") + (1 - share) * perfect("spread")
     assert head_scores(make_record([mixed], range(M)))[0].label.name == name
 
 
-def test_one_token_that_comes_again_does_not_name_a_head_that_rests(make_record):
+def test_one_token_that_comes_again_does_not_name_a_head_that_rests():
     ids = (0, 4, 5, 6, 4, 7, 8)
     weights = looking_at(*[0] * N)
     weights[4] = (looking_at(0, size=N)[0] + looking_at(2, size=N)[0]) / 2
@@ -138,14 +140,14 @@ def test_one_token_that_comes_again_does_not_name_a_head_that_rests(make_record)
     assert (entry.label.name, entry.scores["induction"]) == ("first", 0.5)
 
 
-def test_the_base_rate_is_uniform_attention(make_record):
+def test_the_base_rate_is_uniform_attention():
     label = head_scores(make_record([perfect("previous")], LONG))[0].label
     assert label.base_rate == pytest.approx(np.mean([1 / (i + 1) for i in range(1, M)]))
     label = head_scores(make_record([perfect("duplicate")], LONG))[0].label
     assert label.base_rate == pytest.approx(np.mean([1 / (i + 1) for i in range(11, M)]))
 
 
-def test_every_measure_has_its_place_and_order(make_record):
+def test_every_measure_has_its_place_and_order():
     record = make_record([perfect(name) for name in PERFECT], LONG)
     found = head_scores(record)
     assert [(entry.layer, entry.head) for entry in found] == [(0, h) for h in range(len(PERFECT))]
@@ -154,7 +156,7 @@ def test_every_measure_has_its_place_and_order(make_record):
         assert all(value is None or type(value) is float for value in entry.scores.values())
 
 
-def test_what_cannot_be_scored_is_left_out(make_record):
+def test_what_cannot_be_scored_is_left_out():
     scores = head_scores(make_record([looking_at(*[0] * N)], range(N)))[0].scores
     assert scores["duplicate"] is None
     assert scores["induction"] is None

@@ -19,7 +19,7 @@ HOSTILE = (
 document = json_of("heads", runner="redrawn")
 
 
-def draw(reports, view=None, theme=None, width=80, height=45, **shown):
+def screen(reports, view=None, theme=None, width=80, height=45, **shown):
     """The screen of one report, of several side by side, or of a comparison that is made.
 
     shown: ``explain`` and ``hints`` of ``Report.document``.
@@ -29,11 +29,6 @@ def draw(reports, view=None, theme=None, width=80, height=45, **shown):
     document = dataclasses.replace(reports, view=view or HeadsView()).document(**shown)
     means = dataclasses.replace(theme or Theme(colour=False), lines=height)
     return terminal_block(document, means, width)
-
-
-@pytest.fixture(scope="session")
-def screen():
-    return draw
 
 
 @pytest.fixture(scope="session")

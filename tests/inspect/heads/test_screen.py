@@ -23,6 +23,8 @@ from attnviz.measures.words import Word, find_word
 from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention
 
+from .conftest import screen
+
 SVG = "{http://www.w3.org/2000/svg}"
 ASCII = Theme(colour=False, ascii=True, encoding="ascii")
 MARY = "When Mary and John went to the shop, John gave a drink to Mary. Then Mary and"
@@ -160,7 +162,7 @@ def own(text=KEYS, target=None, **options):
 
 
 @pytest.fixture(scope="module")
-def drawn(screen):
+def drawn():
     """The screen of a name; ``factor`` nudges the weights' last bits."""
     model = Bundled()
 
@@ -250,7 +252,7 @@ REPORTS = {
     ("kind", "theme"),
     [*zip(REPORTS, cycle(THEMES)), *product(("hostile", "wide"), ("colour", "plain ascii"))],
 )
-def test_every_screen_fits_and_can_be_written(reports, screen, kind, theme):
+def test_every_screen_fits_and_can_be_written(reports, kind, theme):
     """Every report in one theme, in turn; what strangers write also in the first and the last.
 
     Every view at 80 columns, and by turns at the least and the most.
@@ -271,7 +273,7 @@ def test_every_screen_fits_and_can_be_written(reports, screen, kind, theme):
                 assert plain.isascii(), (name, width)
 
 
-def test_which_parts_a_screen_has(reports, screen):
+def test_which_parts_a_screen_has(reports):
     """Few heads over few tokens are all drawn in full; a choice always is."""
 
     def titles(view, **wishes):

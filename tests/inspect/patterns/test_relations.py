@@ -14,6 +14,8 @@ from attnviz.measures.registry import RELATIONS
 from attnviz.measures.sinks import visible_keys
 from attnviz.records import Input, Tokens
 
+from .conftest import ScriptedModel, even
+
 HEADER = "text\tpairs\n"
 SUBJECT, OBJECT = probes.WordPair("subject", 0, 1), probes.WordPair("object", 2, 1)
 EVERY, EARLIER = visible_keys(6, 6, False), visible_keys(6, 6, True)
@@ -212,7 +214,7 @@ def test_words_that_the_tokens_do_not_show():
     assert not probes.WordView(sentence(SUBJECT), other, causal=True).fits
 
 
-def test_a_head_of_a_persons_own_relation_is_named(scripted, even_head):
+def test_a_head_of_a_persons_own_relation_is_named():
     """Each text is ``a x b y``: the last word belongs to the first."""
     letters = "abcdefghijklmnop"
     own = [
@@ -230,7 +232,7 @@ def test_a_head_of_a_persons_own_relation_is_named(scripted, even_head):
         weights[4, 1] = weights[3, 2] = 100
         return weights / weights.sum(1, keepdims=True)
 
-    model = scripted([[framing, even_head]])
+    model = ScriptedModel([[framing, even]])
     text = Input(model.encode("one two three four"))
     report = score_patterns(model, text, sentences=own)
     head, other = report.heads

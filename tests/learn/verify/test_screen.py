@@ -5,6 +5,8 @@ import pytest
 from attnviz.draw.terminal import first_screen, terminal_block
 from attnviz.draw.theme import Theme
 
+from .conftest import model_found, own_found
+
 PLAIN = Theme("viridis", colour=False)
 ASCII = Theme("viridis", colour=False, ascii=True, encoding="ascii")
 
@@ -21,13 +23,13 @@ def screen_of(found, theme, room, **options):
 
 
 @pytest.mark.parametrize("name", SCREENS)
-def test_golden(name, own_found, model_found, golden):
+def test_golden(name, golden):
     fields, options, room, theme = SCREENS[name]
     found = (model_found if name == "model_150" else own_found)(**fields)
     golden(name, screen_of(found, theme, room, **options).plain)
 
 
-def test_verdicts_are_coloured_and_written_out(own_found, model_found):
+def test_verdicts_are_coloured_and_written_out():
     for found, words in ((own_found(True), ("PASS", "FAIL", "SKIP")), (model_found(), ("N/A",))):
         screen = screen_of(found, Theme("viridis"), 100)
         styles = {
@@ -45,6 +47,6 @@ def test_verdicts_are_coloured_and_written_out(own_found, model_found):
 
 
 @pytest.mark.parametrize("name", ["first_own_80", "first_steps_80", "first_model_80"])
-def test_golden_first(name, own_found, model_found, golden):
+def test_golden_first(name, golden):
     report = model_found() if "model" in name else own_found(steps="steps" in name)
     golden(name, first_screen(report.document(hints=True), PLAIN, 80, 23).plain)

@@ -4,7 +4,6 @@ from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
-import pytest
 
 from attnviz.engine.effects import METRICS, Variant
 from attnviz.inspect.interventions.ablate.report import AblationReport, Effect
@@ -89,7 +88,7 @@ def effect_of(variant, rng, texts, tokens):
     )
 
 
-def make_report(
+def scans(
     *,
     layers=LAYERS,
     heads=HEADS,
@@ -120,8 +119,3 @@ def make_report(
         patterns=attention(info, tokens) if patterns else None,
     )
     return replace(made, **fields)
-
-
-@pytest.fixture(scope="session")
-def scans():
-    return make_report

@@ -14,7 +14,7 @@ from attnviz.inspect.interventions.ablate.screen import where_it_hurts
 from attnviz.inspect.interventions.study import Mean
 
 from ....first_screens import SIZES, fitting, unframed
-from .conftest import made_effect, with_loss
+from .conftest import made_effect, scans, with_loss
 
 PLAIN = Theme("viridis", colour=False)
 ASCII = Theme("viridis", colour=False, ascii=True, encoding="ascii")
@@ -54,7 +54,7 @@ def screen(report, theme, room, explain=False):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_golden(name, scans, golden):
+def test_golden(name, golden):
     fields, room, theme = CASES[name]
     golden(name, screen(scans(**fields), theme, room, explain=name == "all_80"))
 
@@ -65,7 +65,7 @@ def with_losses(report, change):
     return replace(report, effects=effects)
 
 
-def test_no_loss_by_token_is_said(scans):
+def test_no_loss_by_token_is_said():
     report = scans(by_token=True)
     bare = with_losses(
         report, lambda _, e: made_effect(e.variant, {"output_mse": e.value("output_mse")})
@@ -78,7 +78,7 @@ def test_no_loss_by_token_is_said(scans):
     assert "too few to rank" not in finding(report)
 
 
-def test_the_control_and_the_errors_have_their_columns(scans):
+def test_the_control_and_the_errors_have_their_columns():
     report = with_losses(
         scans(mode="resample", draws=3, reference="another text"),
         lambda place, e: made_effect(
@@ -96,7 +96,7 @@ def test_the_control_and_the_errors_have_their_columns(scans):
     assert "random vector of equal norm" in said
 
 
-def test_what_is_no_number_stays_blank_and_is_told(scans):
+def test_what_is_no_number_stays_blank_and_is_told():
     odd = {0: float("nan"), 1: float("inf"), 2: float("-inf")}
     report = scans(by_token=True)
     broken = with_losses(
@@ -132,7 +132,7 @@ def shown(report, columns, lines):
         {"variants": [Variant(((0, 3),))], "patterns": False},
     ],
 )
-def test_it_fits(scans, fields):
+def test_it_fits(fields):
     report = scans(**fields)
     name = report.name(report.ranking(1).matter[0].variant)
     for size, colour in zip(SIZES, (False, True, True), strict=True):
@@ -143,7 +143,7 @@ def test_it_fits(scans, fields):
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_golden_first_screens(scans, size, golden):
+def test_golden_first_screens(size, golden):
     for name, fields in (("many", {"texts": 6}), ("one", {}), ("by_token", {"by_token": True})):
         report = scans(**fields)
         golden(f"first_{name}_{size[0]}", "\n".join(shown(report, *size)) + "\n")
@@ -161,7 +161,7 @@ def with_doubts(report, p, sign=1.0):
     return with_losses(report, clear)
 
 
-def test_findings(scans):
+def test_findings():
     six = scans(texts=6)
     assert finding(with_doubts(six, 0.01, -1)) == (
         "Without L2H0 the loss rises by 0.300 nats/token (3.250 → 3.550), the largest "
@@ -192,7 +192,7 @@ def test_findings(scans):
     )
 
 
-def test_random_directions_that_do_as_much_are_told(scans):
+def test_random_directions_that_do_as_much_are_told():
     def controlled(share):
         """Random directions do so much of what each ablation does."""
         return with_losses(
@@ -206,7 +206,7 @@ def test_random_directions_that_do_as_much_are_told(scans):
     assert "random" not in finding(controlled(0.5))
 
 
-def test_the_text_shown_is_where_it_changes_most(scans):
+def test_the_text_shown_is_where_it_changes_most():
     losses = np.zeros(389)
     losses[300] = 4.0
     report = with_losses(scans(pieces=LONG), lambda _, e: replace(e, token_losses=(losses,)))
@@ -219,7 +219,7 @@ def test_no_step_is_proposed_that_fails(run):
     assert "--together" in run("ablate", "a b c a b", *chosen, "--no-full").out
 
 
-def test_a_head_without_which_the_loss_falls_has_its_text_too(scans):
+def test_a_head_without_which_the_loss_falls_has_its_text_too():
     """An effect that is in neither part of a ranking, as on a head's card."""
     report = scans(texts=6, by_token=True)
     effect = replace(report.effects[0], means={"loss_delta": Mean(-0.01, (-0.02, 0.001))})
