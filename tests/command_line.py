@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
 import sys
 from dataclasses import dataclass
 
@@ -123,7 +124,8 @@ def fitted(redrawn):
         result = redrawn(*arguments, "--no-full", env=size)
         assert result.code == 0, result.err
         assert len(result.lines) < lines  # and one for the prompt
-        assert max(map(cell_len, result.lines)) <= columns
+        plain = [re.sub("\x1b[^m]*m", "", line) for line in result.lines]
+        assert max(map(cell_len, plain)) <= columns
         return result
 
     return call

@@ -16,8 +16,8 @@ from .test_words import REPLACED
 SCREENS, MORE = command_lines("default"), command_lines("more")
 SHOWN = {
     "lens": r"\(final\)",
-    "link": r"^(L1H2 attends|L5H3|6 prompts)[^│]*query × key",
-    "why": r"^(Next: |No clear|6 prompts).*\bL0.*\bsum\b",
+    "link": r"^(L1H2 attends|L5H3|6 prompts).*query × key",
+    "why": r"^(?=.*\bL0)(?=.*\bsum\b)(Next: |No clear|6 prompts)",
 }
 """What a screen has below its first line."""
 
