@@ -22,12 +22,8 @@ from attnviz.errors import LoadError, UsageError
 from attnviz.reading import TEXT_BYTES, utf8
 from attnviz.texts import Texts, cell_text, source_of, texts_in, texts_of
 
-BLOCK = 64
-"""The number of texts in a block; only the last block of a corpus may have fewer."""
-
-MOST_SHARDS = 10**6
-"""The most shards that a corpus may be cut into."""
-
+BLOCK = 64  # the number of texts in a block; only the last block of a corpus may have fewer
+MOST_SHARDS = 10**6  # the most shards that a corpus may be cut into
 _SPLIT = "train"
 _INSTALL = "needs a further library: pip install 'attnviz[data]'"
 
@@ -51,11 +47,7 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True)
 class TextBlock:
-    """Some texts of a corpus that are measured together.
-
-    lines: its texts in order; the first is text
-    ``64 * index`` of the corpus.
-    """
+    """Texts of a corpus that are measured together, in order, from text ``64 * index`` on."""
 
     index: int
     lines: tuple[Line, ...]
@@ -160,10 +152,7 @@ def read_shard(typed: str | None, file: Path | None = None) -> tuple[Shard, Path
 
 
 def under_torchrun() -> bool:
-    """Return True if this is one of several processes of torchrun, each with its own texts.
-
-    With ``--tp`` the processes share a model instead, and all of them run over the same texts.
-    """
+    """Return whether torchrun runs several processes, each with its own texts, unlike ``--tp``."""
     return "TORCHELASTIC_RUN_ID" in os.environ and not ranks.is_together()
 
 
@@ -264,10 +253,7 @@ def _parquet(path: Path) -> Iterator[Any]:
 
 
 def _hub(name: str, split: str) -> Callable[[], Iterator[Any]]:
-    """Return a function that yields the rows of a split of a hub's data set as they are fetched.
-
-    Both raise LoadError, in one line, for whatever goes wrong, such as a connection that breaks.
-    """
+    """Return what yields a data set's rows as they are fetched; LoadError for whatever fails."""
     try:
         from datasets import load_dataset
     except ImportError as error:

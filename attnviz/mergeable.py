@@ -24,10 +24,10 @@ from numpy.typing import NDArray
 
 from attnviz import corpus as corpora
 from attnviz.corpus import MOST_SHARDS, Reading, Shard, TextBlock, TextCorpus
+from attnviz.draw.files import check_writable, whole_file
 from attnviz.draw.labels import visible
 from attnviz.draw.numbers import counted, listed
 from attnviz.draw.values import model_of
-from attnviz.draw.whole_file import check_writable, whole_file
 from attnviz.errors import LoadError, UsageError
 from attnviz.measures.exact_sums import Floats, Integers
 from attnviz.progress import UNWATCHED, Watch

@@ -267,7 +267,7 @@ class Known(Options):
     """The option on showing labels that were measured before this run."""
 
     no_known_labels: bool = flag(
-        "Ignore labels measured earlier: those in the model card and those saved by attnviz "
+        "Ignore labels assigned earlier: those in the model card and those saved by attnviz "
         "patterns."
     )
 

@@ -78,10 +78,7 @@ _LONG_KEY = re.compile(rf"(?<![\w-]){_KEY}(?:[ \t]*+\.[ \t]*+{_KEY}){{63}}")
 
 
 def damage() -> tuple[type[Exception], ...]:
-    """Return the classes of the exceptions that reading a damaged file may raise.
-
-    Those of a library count if it has been imported: only then can it have raised one.
-    """
+    """Return the exceptions that damaged files raise, those of imported libraries included."""
     modules = sys.modules
     named = ((modules.get(module), error) for module, error in _OF_LIBRARIES)
     return (*_BUILT_IN, *(getattr(module, error) for module, error in named if module is not None))
@@ -100,10 +97,7 @@ _OF_LIBRARIES = (
 
 @contextmanager
 def damaged(name: str, mend: str = "") -> Iterator[None]:
-    """Raise LoadError if reading in the block fails on damaged data; attnviz's errors pass.
-
-    name: of the data, for the message. mend: what a person can do, for the message.
-    """
+    """Raise LoadError on data ``name``, with ``mend`` as advice, if the block meets damage."""
     try:
         yield
     except damage() as error:
@@ -147,10 +141,7 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def read_stream(stream: BinaryIO, name: str, most: int = 0) -> bytes:
-    """Return all bytes of an open stream; raise LoadError if it has more than ``most`` bytes.
-
-    name: of the stream, for the message. most: 0 stands for the limit of texts.
-    """
+    """Return all bytes of a stream; LoadError for more than ``most``, or the limit of texts."""
     pieces, size, most = [], 0, most or TEXT_BYTES
     try:
         while piece := stream.read(_PIECE):
@@ -182,10 +173,7 @@ def _too_large(name: str, most: int) -> LoadError:
 
 
 def text_lines(content: bytes, name: str) -> Iterator[str]:
-    """Yield the lines of a text file, without line ends.
-
-    Raises LoadError for a line that is not UTF-8, which it names, and for too many lines.
-    """
+    """Yield the lines of a text file without their ends; LoadError for too many, or no UTF-8."""
     for number, line in enumerate(io.BytesIO(content), start=1):
         if number > _LINES:
             raise LoadError(
@@ -196,10 +184,7 @@ def text_lines(content: bytes, name: str) -> Iterator[str]:
 
 
 def utf8(content: bytes, name: str, failure: type[AttnvizError] = LoadError) -> str:
-    """Return UTF-8 bytes as a string without the byte order mark.
-
-    name: how a message names them. failure: the error that is raised if they are not UTF-8.
-    """
+    """Return UTF-8 bytes as a string without its BOM; raise ``failure`` on ``name`` for others."""
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -211,11 +196,7 @@ def utf8(content: bytes, name: str, failure: type[AttnvizError] = LoadError) -> 
 
 
 def parse_json(content: bytes | str, name: str, most: int = RESULT_BYTES) -> Any:
-    """Return the value that a JSON string or its bytes describe.
-
-    name: the beginning of the LoadError that is raised if the JSON is damaged. most: the most bytes
-        that such a file may have; its values may take ``_GROWN`` times as much memory.
-    """
+    """Return the value of JSON; LoadError on ``name`` if it is damaged, or beyond ``most``."""
     try:
         text = content.decode("utf-8-sig") if isinstance(content, bytes) else content
         check_memory(text, name, most)

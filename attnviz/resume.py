@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.draw.files import check_writable, lock, whole_file
 from attnviz.draw.labels import visible
-from attnviz.draw.whole_file import check_writable, lock, whole_file
 from attnviz.errors import LoadError, UsageError
 from attnviz.reading import ARRAY_BYTES, finite, parse_json, read_bytes
 
@@ -55,11 +55,7 @@ class ResumeFile:
         self.done: list[Piece] = []
 
     def __enter__(self) -> ResumeFile:
-        """Open the file, or create it.
-
-        Raises UsageError for a file of another run or one that another process has open, LoadError
-        for one that cannot be read or is damaged.
-        """
+        """Open or create the file; UsageError for another run's or an open one, else LoadError."""
         check_writable(self._path, named=True)
         try:
             if not self._path.exists() or self._path.stat().st_size == 0:

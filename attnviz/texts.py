@@ -168,10 +168,7 @@ def read_texts(
 
 
 def with_pictures(text: str | None, images: Any) -> Texts:
-    """Return pictures in place of texts, or one text with all of them as its pictures.
-
-    images: see ``picture_prompt``. Raises what ``read_picture`` raises.
-    """
+    """Return pictures, see ``picture_prompt``, in place of texts, or one text with all of them."""
     from attnviz.models.pictures import named_pictures, picture_prompt
 
     if text is None:
@@ -309,11 +306,7 @@ def _single_token(model: Model, typed: str, option: str) -> tuple[int, str]:
 def asked_word(
     model: Model, typed: str, option: str, labels: Sequence[str] = ()
 ) -> tuple[int, str]:
-    """Return the id and the string of the token, or of a classifier's label, that ``typed`` names.
-
-    labels: those of a classifier, whose places are their ids; empty for a language model.
-    Raises UsageError for a value that is not one token, or no label.
-    """
+    """Return id and string of the token, or one of the ``labels``, typed; UsageError for others."""
     if not labels:
         return _single_token(model, typed, option)
     plain = [label.casefold() for label in labels]
@@ -333,10 +326,7 @@ def words_of(model: Model, labels: Sequence[str], ids: Sequence[int]) -> dict[in
 def answer_and_foil(
     model: Model, answer: str | None, foil: str | None, labels: Sequence[str] = ()
 ) -> tuple[tuple[int, str] | None, tuple[int, str] | None]:
-    """Return (id, string) of the words of ``--answer`` and ``--foil``; None if not given.
-
-    Raises UsageError for a value that is not one token, or no label, and if both are the same.
-    """
+    """Return (id, string) of both, None if not given; UsageError for no token, or the same."""
     asked, other = (
         None if word is None else asked_word(model, word, option, labels)
         for word, option in ((answer, "--answer"), (foil, "--foil"))
@@ -373,11 +363,7 @@ def text_field(line: str, number: int, name: str, field: str) -> str:
 
 
 class Rows(NamedTuple):
-    """The rows of a file with one record, such as a pair of prompts, per line.
-
-    rows: at least one; each has its nonempty texts by column name.
-    lines: the line number of each row in the file, from 1.
-    """
+    """The rows of a file, at least one: texts by column, line numbers from 1, and source."""
 
     rows: tuple[Mapping[str, str], ...]
     lines: tuple[int, ...]

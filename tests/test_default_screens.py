@@ -84,7 +84,7 @@ def test_short_words_colours_and_counts_are_explained(screens):
             assert known or not re.search(rf"\b{word}\b", text)
     for name in ("heads", "patterns"):
         for lines in screens(name)[:2]:
-            assert "score 0–1, as shade" in "\n".join(lines)
+            assert "shade: score 0–1" in "\n".join(lines)
         text = " ".join("\n".join(screens(name)[0]).split())
         said = r"sinks here: \d+ of 24 heads \(first token\)"
         assert re.search(said if name == "heads" else "attention sinks on these texts", text)

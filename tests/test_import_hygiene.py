@@ -130,4 +130,4 @@ def test_an_answer_for_a_program_needs_nothing_that_draws():
     packages, modules = imported(["params", "--d-model", "4096", "--heads", "32", "--json"])
     assert not packages & (HEAVY | {"numpy", "tokenizers", "safetensors"})
     drawing = {"rich.console", "attnviz.draw.document", "attnviz.count.params.wording"}
-    assert not modules & (drawing | {"attnviz.count.params.families"})
+    assert not modules & (drawing | {"attnviz.count.params.find_spec"})

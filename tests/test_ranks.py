@@ -11,7 +11,7 @@ import pytest
 import attnviz
 from attnviz import ranks
 from attnviz.cli.app import COMMANDS
-from attnviz.draw.whole_file import whole_file
+from attnviz.draw.files import whole_file
 from attnviz.errors import UnsupportedError, UsageError
 
 

@@ -14,7 +14,7 @@ from attnviz import records
 from attnviz.draw.values import model_facts, model_of
 from attnviz.engine.generation import Sampling, Step
 from attnviz.engine.likely import Likely
-from attnviz.inspect.generate.run import WrittenRun, read_run, write_run_lines
+from attnviz.inspect.generate.report import WrittenRun, read_run, write_run_lines
 from attnviz.inspect.heads.report import HeadsReport
 from attnviz.inspect.heads.saved import read_heads
 from attnviz.inspect.patterns.report import PatternReport, PatternScores, read_scores

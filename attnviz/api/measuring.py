@@ -287,8 +287,8 @@ def align(
     """
     from attnviz.api.opening import open_speech
     from attnviz.inspect.align.align import align as question
-    from attnviz.inspect.align.pairs import read_gold
     from attnviz.inspect.align.request import AlignOptions, AlignRequest
+    from attnviz.inspect.align.study import read_gold
 
     request = AlignRequest.of(locals())
     given = [audio] if isinstance(audio, str | os.PathLike) else audio

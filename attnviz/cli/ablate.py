@@ -115,7 +115,7 @@ def prune(
     output: shared.Output,
 ) -> None:
     """Remove the least important heads, and compare with removing random ones."""
-    from attnviz.draw.whole_file import check_new_directory
+    from attnviz.draw.files import check_new_directory
     from attnviz.inspect.prune import prune as question
     from attnviz.texts import read_texts
 

@@ -34,7 +34,7 @@ def atlas(
 ) -> None:
     """Show where each head fires most across many texts, compared with a control."""
     from attnviz.corpus import open_corpus, read_shard
-    from attnviz.draw.whole_file import check_new_directory
+    from attnviz.draw.files import check_new_directory
     from attnviz.inspect.atlas import atlas as question
     from attnviz.texts import built_in_texts
 
@@ -84,8 +84,6 @@ attnviz retrieve --texts books.jsonl --lengths 512 --shard 0/4 --resume part-0.r
 
 @dataclass(frozen=True)
 class _TableOutput(shared.Output):
-    """The output options of every command, with the table that DuoAttention reads."""
-
     save: tuple[Path, ...] = shared.saved(f"{EVERY} .tsv")
 
 
@@ -146,8 +144,6 @@ _LONG = 5.0  # seconds from which the time of a run is reported
 
 @dataclass(frozen=True)
 class _Patterns(PatternsRequest):
-    """The options of ``patterns``, with shell completion of labels."""
-
     watch: str | None = option(
         "LABEL", "Rank every head by its score for one label.", autocompletion=shared.complete_label
     )
@@ -176,7 +172,7 @@ def patterns(
         given = [*text.given(), *many.given(), *request.given()]
         if unused := [name for name in given if name != "--index-base"]:
             raise UsageError(f"{unused[0]} is for texts: leave it out next to --images")
-        from attnviz.inspect.pictures.pictures import pictures as over_pictures
+        from attnviz.inspect.picture.picture import pictures as over_pictures
         from attnviz.models.pictures import picture_files
         from attnviz.models.vision import PictureModel
         from attnviz.models.work import Work

@@ -97,7 +97,7 @@ def keep(name: str) -> Path:
     A path is made absolute. Raises LoadError if there is no such model here, or the file cannot be
     written.
     """
-    from attnviz.draw.whole_file import whole_file
+    from attnviz.draw.files import whole_file
 
     kept = checked(name)
     path = kept_file()

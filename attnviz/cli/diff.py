@@ -60,8 +60,6 @@ class _Texts(TextColumn, panel="What to compare"):
 
 @dataclass(frozen=True)
 class _Pictures(shared.SomePictures, panel="What to compare"):
-    """The options on the pictures that both compared models look at."""
-
     images: str | None = option("DIR", "Compare vision models on these images.")
 
     def read(self, texts: _Texts, texts_b: Options) -> Texts:
@@ -93,8 +91,6 @@ class _TextsOfB(Options, panel="B under different settings"):
 
 @dataclass(frozen=True)
 class _Request(DiffRequest):
-    """The options of the comparison; the seed also draws a model's random weights."""
-
     seed: int = option("N", "Random seed (weights, random tokens, bootstrap).", 0, min=0)
 
 

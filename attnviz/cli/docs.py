@@ -257,6 +257,5 @@ def use(choice: _Choice) -> None:
 
 
 def _now(name: str) -> str:
-    """Return a line on which model commands take now, and whether a variable takes precedence."""
     first = f", but {default.VARIABLE} comes first" if os.environ.get(default.VARIABLE) else ""
     return f"without --model: {name}{first}"

@@ -93,9 +93,7 @@ def explore(
     from attnviz.draw.theme import Theme
     from attnviz.engine.capture import Choice
     from attnviz.engine.selection import choose_heads
-    from attnviz.inspect.explore.app import Explorer
-    from attnviz.inspect.explore.desk import SideSource, second_side
-    from attnviz.inspect.explore.screen import at_finding
+    from attnviz.inspect.explore.app import Explorer, SideSource, at_finding, second_side
     from attnviz.inspect.explore.session import (
         LiveSession,
         SavedSession,
@@ -190,8 +188,6 @@ attnviz generate "The cat sat." --ablate L1H0,L1H2
 
 @dataclass(frozen=True)
 class _Output(shared.Output):
-    """The output options of every command, with a file to replay from."""
-
     save: tuple[Path, ...] = shared.saved(f"{EVERY} .jsonl")
 
 
@@ -231,7 +227,7 @@ def _watched(outlet: Outlet, head: Head) -> Iterator[Advance]:
             yield lambda share, run: advance(share)
         return
     from attnviz.draw.theme import Theme
-    from attnviz.inspect.generate.screen import shown_live
+    from attnviz.inspect.generate.live import shown_live
 
     with shown_live(console, Theme.of(console, output.colours, output.ascii), head) as draw:
         yield draw

@@ -249,7 +249,6 @@ def _parameter(declared: Declared, **more: str) -> inspect.Parameter:
 
 
 def _read(value: Any, declared: Declared) -> Any:
-    """Return a value from the command line, converted for its field."""
     field, kind = declared.field, declared.type
     if get_origin(kind) is tuple:
         return tuple(value or ())

@@ -62,8 +62,6 @@ class HeadsOutput(shared.PagedOutput):
 
 @dataclass(frozen=True)
 class _Saved(Options):
-    """What was saved before, in place of a text and a model."""
-
     saved: Path | None = option(
         "FILE", "Show maps saved as .npz or .json, without the model.", name="--from"
     )
@@ -252,7 +250,6 @@ def _show_sound(
 def _show_saved(
     path: Path, text: shared.Text, request: HeadsRequest, unused: list[str], output: HeadsOutput
 ) -> None:
-    """Show what was saved, as far as it can be chosen and listed without the model."""
     from attnviz.inspect.heads.report import HeadsView, chosen_heads, only
     from attnviz.inspect.heads.saved import read_heads
     from attnviz.reading import ARRAY_BYTES, read_bytes

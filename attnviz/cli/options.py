@@ -240,7 +240,7 @@ class Loading(Device):
     allow_pickle: bool = flag("Read weights from pickles, which can run code.")
     max_memory: str | None = option(
         "SIZE",
-        "With --device auto: the most memory for weights on each device and in RAM, such as 20GB.",
+        "With --device auto: maximum memory for weights on each device and in RAM, such as 20GB.",
     )
     offload: str | None = option(
         "DIR",
@@ -277,7 +277,7 @@ def saved(endings: str) -> Any:
 
 def contrast() -> Any:
     """Return the option that gives small weights more colour."""
-    about = "Weight at which cells reach full colour."
+    about = "Weight at which cells reach full intensity."
     return option("WEIGHT", about, 1.0, min=0.001, max=1.0)
 
 
@@ -302,8 +302,8 @@ class Output(Options, panel="Output"):
     )
     full: bool | None = option(
         "",
-        "Show everything, however long, with a row for every head (in a pipe, the default is "
-        "everything but those rows).",
+        "Show everything, however long, with a row for every head (when piped, the default is "
+        "everything except the per-head rows).",
         name="--full/--no-full",
         brief="Show everything, including a row per head.",
     )

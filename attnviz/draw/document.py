@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # documents without maps need no NumPy
     from numpy.typing import NDArray
 
     from attnviz.draw.page.data import Page
-    from attnviz.records import Tokens
+    from attnviz.records import Floats, Tokens
 
 
 Entry = TypeVar("Entry")
@@ -340,7 +340,7 @@ class Map(NamedTuple):
     """
 
     name: str
-    weights: NDArray[np.floating]
+    weights: Floats
     queries: Tokens
     keys: Tokens
     words: Words = ()
@@ -424,7 +424,7 @@ class Picture(NamedTuple):
     """
 
     pixels: NDArray[np.uint8]
-    weights: NDArray[np.floating] | None = None
+    weights: Floats | None = None
     full: float = 0.0
     box: tuple[float, float, float, float] = (0.0, 0.0, 1.0, 1.0)
     contour: float = math.nan

@@ -307,7 +307,6 @@ _BIN, _BARS_LEFT, _BARS_TOP, _BARS_TALL, _APART = 10.0, 48.0, 44.0, 110.0, 40.0
 
 
 def _plot(plot: doc.Plot) -> Drawing:
-    """Draw the curves of a plot with axes and a legend, or its histograms next to each other."""
     name = plot.title[0][0] if plot.title else "plot"
     if plot.histograms:
         return flow(name, map(_histogram, plot.histograms), _ROOM, _APART)

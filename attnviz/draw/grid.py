@@ -47,10 +47,7 @@ def strength_glyph(strength: float, theme: Theme) -> str:
 
 
 def cell_glyph(strength: float, tint: Tint | None, theme: Theme) -> str:
-    """Return the glyph that shows a cell's strength and sign where there is no colour.
-
-    tint: the colour that the cell would have; its palette says if the strength has a sign.
-    """
+    """Return the glyph of a cell's strength without colour, with its sign if its tint has one."""
     if tint is not None and tint.palette == DIVERGING:
         return sign_glyph(strength * abs(strength), 1.0, theme.ascii)
     return strength_glyph(strength, theme)
@@ -331,10 +328,7 @@ class GridPicture(NamedTuple):
     top: int = 1
 
     def cell_at(self, column: int, line: int) -> tuple[int, int] | None:
-        """Return the row and column of the cell at a position of the screen; None outside cells.
-
-        Of two rows in a line the upper one counts.
-        """
+        """Return (row, column) at a position of the screen, of two rows the upper; or None."""
         row = self.first + (line - self.top) // self.tall * self.shared
         number = (column - self.left) // self.wide
         inside = line >= self.top and column >= self.left
@@ -342,10 +336,7 @@ class GridPicture(NamedTuple):
 
 
 def draw_part(part: GridPart, theme: Theme, lines: int, columns: int, focused: bool) -> GridPicture:
-    """Return the grid drawn so that the row of the cursor is visible.
-
-    focused: True if keys move the cursor; then the names of its row and its column stand out more.
-    """
+    """Return the grid with the cursor's row in sight, whose names stand out if ``focused``."""
     left, (count, rows) = names_width(part.rows), (len(part.columns), len(part.rows))
     wide = max(min((columns - left) // count, _WIDEST), 1)
     seen = max(lines - 1, 1)

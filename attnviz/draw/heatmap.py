@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
 from rich.segment import Segment
 from rich.style import Style
 
@@ -45,7 +43,7 @@ from attnviz.draw.prose import faint_lines
 from attnviz.draw.provenance import share
 from attnviz.draw.regions import RegionMark, band_line, region_marks
 from attnviz.draw.theme import Theme
-from attnviz.records import REST
+from attnviz.records import REST, Floats
 
 _LEAST_NAME = 8  # columns for tokens behind a downsampled map
 _BAND = 2  # columns of the band of regions at the left of a map
@@ -115,7 +113,6 @@ class Axes:
         """Return how many digits the largest token index of a row or column has."""
         return len(str(max(self.row(len(self.queries) - 1), self.column(len(self.keys) - 1))))
 
-    @property
     def value_room(self) -> int:
         """Return the width in characters of a map with each value written in its cell."""
         count = len(self.keys)
@@ -160,7 +157,7 @@ class Axes:
 
 
 def heatmap(
-    weights: NDArray[np.floating],
+    weights: Floats,
     axes: Axes,
     theme: Theme,
     max_width: int,
@@ -182,7 +179,7 @@ def heatmap(
         drawn = _dense(weights, axes, plan, theme, max_width, limit)
         drawn += _room_for_values(axes, max_width) if values else []
         return Block(tuple(drawn), widest(drawn))
-    plan = Fit(cells.wide, 1, (1, 1))
+    plan = Fit(cells.wide, False, (1, 1))
     steps = cell_steps(weights, plan.factors, axes.causal, limit)
 
     def text(query: int, key: int) -> str:
@@ -267,10 +264,7 @@ def _value(weight: float, theme: Theme, limit: float) -> str:
 
 
 def row_label(axes: Axes, query: int, max_width: int, numbered: bool, theme: Theme) -> str:
-    """Return a query's label, aligned at the right, and a blank.
-
-    max_width: the width of the label in characters. numbered: True if its index stands at the left.
-    """
+    """Return a query's label aligned at the right and a blank, behind its index if ``numbered``."""
     label = cut(axes.queries[query], max(max_width, 1), theme.ellipsis)
     index = f"{axes.row(query):>{axes.digits}} " if numbered else ""
     return index + " " * (max_width - width(label)) + label + " "
@@ -306,7 +300,7 @@ def _key_names(axes: Axes, cells: KeyCells, theme: Theme, max_width: int) -> lis
 
 def _room_for_values(axes: Axes, max_width: int) -> list[Line]:
     """Return lines that say which width the map would need to write values in its cells."""
-    needed = axes.value_room
+    needed = axes.value_room()
     lines = at_blanks(f"values need {needed} columns (--width {needed})", max_width)
     return [text_line((line, DIM)) for line in lines]
 
@@ -326,7 +320,7 @@ def _dense_fit(axes: Axes, theme: Theme, max_width: int, lines: int) -> Fit:
 
 
 def _dense(
-    weights: NDArray[np.floating], axes: Axes, plan: Fit, theme: Theme, max_width: int, limit: float
+    weights: Floats, axes: Axes, plan: Fit, theme: Theme, max_width: int, limit: float
 ) -> list[Line]:
     """Return a map with small cells; each line has the index and the text of its first query."""
     steps = cell_steps(weights, plan.factors, axes.causal, limit)
@@ -371,17 +365,14 @@ class MapPart:
     corner: the first query and key to draw; it moves if the cursor would not be visible.
     """
 
-    weights: NDArray[np.floating]
+    weights: Floats
     axes: Axes
     cursor: Place
     corner: Place
     limit: float = 0.0
 
     def ends_on_diagonal(self, plan: Fit, lines: int, columns: int) -> bool:
-        """Return True if a whole causal map fits, with each token at the end of its row.
-
-        plan: the layout of the cells. lines, columns: the available lines and width in characters.
-        """
+        """Return True if a whole causal map fits, with each token at the end of its row."""
         names = self.axes.queries
         ends = (plan.wide * (query + 1) + 1 + width(name) for query, name in enumerate(names))
         fits = plan.tall * len(names) <= lines and max(ends, default=0) <= columns

@@ -58,10 +58,7 @@ _SIDE, _ACROSS = 40, 1600  # pixels of a map in the static picture, and of the w
 
 
 def document_html(document: doc.Document, palette: str) -> Iterator[str]:
-    """Yield the lines of a whole HTML page; each drawing is a separate element.
-
-    If the document has a ``page``, its heads are shown interactively.
-    """
+    """Yield the lines of a whole HTML page, which is interactive if the document has a ``page``."""
     if document.page is not None:
         yield _page(document, document.page(), palette)
         return
@@ -116,10 +113,7 @@ def _soft(text: str) -> str:
 
 
 def _page(document: doc.Document, page: Page, palette: str) -> str:
-    """Return the interactive page of a document, whose maps and head grids it shows itself.
-
-    palette: of the picture for readers without scripts.
-    """
+    """Return the interactive page of a document, whose maps and head grids it shows itself."""
     data, blocks, captures, left_out = page_data(page, palette, picture_panes)
     heads = {head.name for capture in captures for head in capture.heads}
     parts = [(number, part) for number, group in enumerate(document.groups) for part in group.parts]
@@ -172,10 +166,7 @@ def _still(capture: PageCapture, palette: str) -> str:
 
 
 def _guide(captures: Sequence[PageCapture], page: Page, finding: str) -> str:
-    """Return a line that says what the page shows, with the number of the first place to look at.
-
-    It is empty where the first map is no map of weights.
-    """
+    """Return a line that says what the page shows; empty if its first map is not one of weights."""
     capture = captures[0]
     if capture.limit or not capture.of_heads:
         return ""
@@ -324,7 +315,6 @@ def _shown(
     palette: str,
     names: Collection[str],
 ) -> Iterator[str]:
-    """Yield what a part shows below its heading."""
     match part:
         case doc.Table():
             yield from _table(part, palette, names)

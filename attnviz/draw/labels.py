@@ -68,10 +68,7 @@ def _shown(character: str, after: str) -> str:
 
 
 def visible(text: str, encoding: str = "utf-8") -> str:
-    """Escape every control, format and unassigned character of ``text``.
-
-    encoding: of the output; a character that it lacks becomes a backslash escape.
-    """
+    """Escape control, format and unassigned characters of a text, and those an encoding lacks."""
     if text.isascii() and text.isprintable():
         return text
     shown = ""
@@ -99,10 +96,7 @@ def _grouped(names: str) -> str:
 
 
 def word_label(texts: Iterable[str], encoding: str = "utf-8") -> str:
-    """Join neighbouring tokens to one word, and their bytes to the characters that they form.
-
-    texts: the tokens. encoding: of the output; characters that it lacks are escaped.
-    """
+    """Join neighbouring tokens to one word, and their bytes to the characters that they form."""
 
     def characters(match: re.Match[str]) -> str:
         try:

@@ -35,7 +35,7 @@ from attnviz.draw.provenance import share
 from attnviz.draw.regions import region_marks, runs_of
 from attnviz.draw.svg import data_uri, picture_png, safe, svg_element
 from attnviz.draw.theme import Theme
-from attnviz.records import Tokens
+from attnviz.records import Bools, Floats, Tokens
 
 _LETTER = 6.7  # the width of a character in the axis font of 11 pixels
 _LINE = 12  # the least distance of axis labels
@@ -60,7 +60,6 @@ class _Frame(NamedTuple):
 
     @property
     def every(self) -> int:
-        """Return how many cells share one axis label."""
         return math.ceil(_LINE / self.cell)
 
 
@@ -90,7 +89,7 @@ def _named(tokens: Tokens, every: int) -> Iterator[tuple[int, str, Style]]:
 
 
 def _values(
-    weights: NDArray[np.floating], steps: NDArray[np.intp], frame: _Frame, limit: float
+    weights: Floats, steps: NDArray[np.intp], frame: _Frame, limit: float
 ) -> Iterator[Item]:
     """Yield each visible weight, written in its cell; a weight that rounds to zero is a dot."""
     scale = NumberScale(limit)
@@ -103,7 +102,7 @@ def _values(
         yield Label(x, y, text, "value", "middle", on=on)
 
 
-def _tips(shown: Map, weights: NDArray[np.floating], frame: _Frame) -> Iterator[Item]:
+def _tips(shown: Map, weights: Floats, frame: _Frame) -> Iterator[Item]:
     """Yield a tip for each cell or, if cells are many, for each query with its largest values."""
     (left, top, cell), keys = frame, _numbered(shown.keys)
     for row, query in enumerate(_numbered(shown.queries)):
@@ -358,7 +357,7 @@ def overlay(shown: Picture, size: tuple[float, float], *, tips: bool) -> Iterato
                 yield Tip(*cell, f"{row},{column}: {weight:.4g}")
 
 
-def outlines(mask: NDArray[np.bool_]) -> Iterator[list[tuple[int, int]]]:
+def outlines(mask: Bools) -> Iterator[list[tuple[int, int]]]:
     """Yield the closed lines round the cells of a mask (row, column), as corners (x, y)."""
     wide = np.pad(mask, 1)
     ends: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)

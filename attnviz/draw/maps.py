@@ -22,6 +22,7 @@ from rich.style import Style
 from attnviz.draw.blocks import BOLD, Block, Line
 from attnviz.draw.palette import DIVERGING, STEPS, Tint, colour_table
 from attnviz.draw.theme import Theme
+from attnviz.records import Floats
 
 MOST_LINES = 40
 """The default lines of a map: a text with as many tokens is never downsampled."""
@@ -36,7 +37,7 @@ _COARSE = 15
 # Values as steps of a palette ------------------------------------------------------------------
 
 
-def diverging_steps(values: NDArray[np.floating], limit: float) -> NDArray[np.intp]:
+def diverging_steps(values: Floats, limit: float) -> NDArray[np.intp]:
     """Return each value's colour level in 0 … 255, same shape: 0 at −limit, 255 at +limit.
 
     Zero is level 128 and NaN is −1; values beyond the limit count as the limit.
@@ -47,7 +48,7 @@ def diverging_steps(values: NDArray[np.floating], limit: float) -> NDArray[np.in
     return steps
 
 
-def signed_limit(changes: NDArray[np.floating]) -> float:
+def signed_limit(changes: Floats) -> float:
     """Return the size with the full colour among changes of weights, all within [−1, 1].
 
     It is the largest one; where all are below .005, which no screen shows, it is 1, so that nothing
@@ -62,7 +63,7 @@ def signed_tint(value: float, limit: float) -> Tint:
     return Tint(int(diverging_steps(np.array(value), limit)), DIVERGING)
 
 
-def weight_steps(weights: NDArray[np.floating]) -> NDArray[np.intp]:
+def weight_steps(weights: Floats) -> NDArray[np.intp]:
     """Return the colour level in 0 … 255 of each weight, same shape; −1 for NaN."""
     levels = np.sqrt(np.clip(weights, 0.0, 1.0)) * (STEPS - 1)
     steps: NDArray[np.intp] = np.rint(np.nan_to_num(levels, nan=-1.0)).astype(np.intp)
@@ -88,7 +89,7 @@ def coarse_steps(palette: str) -> NDArray[np.intp]:
 # Cells ----------------------------------------------------------------------------------------
 
 
-def pool(weights: NDArray[np.floating], factors: tuple[int, int]) -> NDArray[np.floating]:
+def pool(weights: Floats, factors: tuple[int, int]) -> Floats:
     """Downsample a map: return the largest weight of each block of cells.
 
     The last blocks may be smaller. NaN does not count: a block of NaN alone gives NaN.
@@ -100,20 +101,14 @@ def pool(weights: NDArray[np.floating], factors: tuple[int, int]) -> NDArray[np.
     return weights
 
 
-def pool_signed(values: NDArray[np.floating], factors: tuple[int, int]) -> NDArray[np.floating]:
-    """Downsample signed values: return the value of largest size in each block of cells.
-
-    Of two equal sizes the positive one counts. factors: the numbers of queries and keys of a block.
-    """
+def pool_signed(values: Floats, factors: tuple[int, int]) -> Floats:
+    """Return the value of largest size in each block of cells; of two equal ones the positive."""
     above, below = pool(values, factors), -pool(-values, factors)
     return np.where(above >= -below, above, below)
 
 
 def pooling(factors: tuple[int, int], signed: bool = False) -> str:
-    """Return in words how a map is downsampled, such as ``downsampled 2× (max)``; else empty.
-
-    factors: the numbers of queries and keys of a block. signed: True for values of either sign.
-    """
+    """Return in words how a map is downsampled, such as ``downsampled 2× (max)``; else empty."""
     queries, keys = factors
     kept = "largest |value|" if signed else "max"
     if queries == keys:
@@ -124,7 +119,7 @@ def pooling(factors: tuple[int, int], signed: bool = False) -> str:
 
 
 def cell_steps(
-    weights: NDArray[np.floating], factors: tuple[int, int], causal: bool, limit: float = 0.0
+    weights: Floats, factors: tuple[int, int], causal: bool, limit: float = 0.0
 ) -> NDArray[np.intp]:
     """Return the colour level of each cell of a downsampled map.
 
@@ -141,15 +136,20 @@ def cell_steps(
 class Fit(NamedTuple):
     """The layout of the cells of a map.
 
-    wide: the width of a cell in characters. rows: how many rows of cells share a line, 1 or 2.
+    wide: the width of a cell in characters. halves: whether a line shows two rows of cells.
     factors: the numbers of queries and keys of a cell; both are equal if the map is square, or its
         diagonal would be bent. tall: the height of a cell in lines.
     """
 
     wide: int
-    rows: int
+    halves: bool
     factors: tuple[int, int]
     tall: int = 1
+
+    @property
+    def rows(self) -> int:
+        """Return how many rows of cells share a line."""
+        return 2 if self.halves else 1
 
 
 class Place(NamedTuple):
@@ -170,13 +170,13 @@ def fitted(queries: int, keys: int, lines: int, columns: int, theme: Theme) -> F
         show two queries, a cell may be one character wide and half a line high.
     """
     best: Fit | None = None
-    for wide, rows in ((2, 1), (1, 1 + theme.half_blocks)):
-        down = max(lines * rows, 1)
+    for wide, halves in ((2, False), (1, theme.half_blocks)):
+        down = max(lines * (1 + halves), 1)
         factors = math.ceil(queries / down), math.ceil(keys / max(columns // wide, 1))
         if queries == keys:
             factors = (max(factors),) * 2
         if best is None or max(factors) < max(best.factors):
-            best = Fit(wide, rows, factors)
+            best = Fit(wide, halves, factors)
     assert best is not None
     return best
 
@@ -196,7 +196,7 @@ def cell_lines(
     cursor: the row and the column, counted in ``steps``, of the cell that is highlighted. If there
         is text, the other cells of its row and its column are highlighted a little.
     """
-    if fit.rows == 2:
+    if fit.halves:
         if len(steps) % 2:
             steps = np.vstack([steps, np.full(steps.shape[1], -1)])
         pairs = steps.reshape(-1, 2, steps.shape[1]).tolist()
@@ -248,7 +248,7 @@ def _two_rows(pair: list[list[int]], row: int, theme: Theme, cursor: Place | Non
 
 
 def small_map(
-    weights: NDArray[np.floating],
+    weights: Floats,
     lines: int,
     columns: int,
     causal: bool,

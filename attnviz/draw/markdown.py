@@ -64,7 +64,6 @@ def _part(part: doc.Part | doc.Group) -> Iterator[str]:
 def _shown(
     part: doc.Table | doc.HeadGrid | doc.Maps | doc.Pictures | doc.Arcs | doc.Plot,
 ) -> Iterator[str]:
-    """Yield what a part shows below its title."""
     match part:
         case doc.Table():
             yield from _table(part)

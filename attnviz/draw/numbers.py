@@ -33,10 +33,7 @@ class NumberScale:
     def over(
         cls, values: Iterable[float], signed: bool = True, percent: bool = False
     ) -> NumberScale:
-        """Return the number format that fits these values; values that are not finite do not count.
-
-        signed: True writes a plus before positive values. percent: True if they are percentages.
-        """
+        """Return the number format that fits these values; infinity and NaN do not count."""
         sizes = (abs(value) for value in values)
         return cls(max(filter(math.isfinite, sizes), default=0.0), signed, percent)
 
@@ -139,10 +136,7 @@ def whole_percent(share: float) -> str:
 
 
 def percent(share: float, whole: bool = False) -> str:
-    """Return a share in percent, such as ``0%``, ``0.17%`` or ``56.0%``.
-
-    share: in [0, 1]. whole: True rounds it to whole percent, such as ``56%``.
-    """
+    """Return a share in [0, 1] in percent, such as ``0.17%``, or, if ``whole``, ``56%``."""
     shown = 100 * share
     if whole:
         return "under 1%" if 0 < shown < 0.5 else f"{shown:.0f}%"

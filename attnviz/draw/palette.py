@@ -17,10 +17,7 @@ RGB = tuple[int, int, int]
 
 
 class Tint(NamedTuple):
-    """A colour of a palette.
-
-    step: the colour level, 0 to 255. palette: empty for the user's palette.
-    """
+    """A colour level, 0 to 255, of a palette, which is empty for the user's palette."""
 
     step: int
     palette: str = ""
@@ -85,10 +82,7 @@ def series_tint(number: int) -> Tint:
 
 
 def contrasted(name: str, full: float) -> str:
-    """Return the name of a palette whose last colour begins at weight ``full`` in place of 1.
-
-    Raises UsageError unless 0 < full <= 1.
-    """
+    """Return a palette whose last colour begins at weight ``full``, in (0, 1]; else UsageError."""
     if not 0 < full <= 1:
         raise UsageError(f"expected a contrast above 0 and up to 1, got {full}")
     return name if full == 1 else f"{name}@{full!r}"
@@ -149,10 +143,7 @@ _GROUND, _FAINTEST = bytes((24, 28, 36)), 0.3
 
 
 def shades(colour: str) -> str:
-    """Return a palette from a faint shade of a colour to the colour itself, as two anchors.
-
-    colour: RRGGBB in hexadecimal.
-    """
+    """Return a palette from a faint shade of a colour RRGGBB to the colour, as two anchors."""
     full = bytes.fromhex(colour)
     mixed = zip(_GROUND, full, strict=True)
     faint = bytes(round(dark + (bright - dark) * _FAINTEST) for dark, bright in mixed)

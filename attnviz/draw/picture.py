@@ -36,6 +36,7 @@ from attnviz.draw.palette import STEPS, accent_colour, veils
 from attnviz.draw.prose import words_block, words_lines
 from attnviz.draw.svg import picture_png
 from attnviz.draw.theme import Theme
+from attnviz.records import Bools, Floats
 
 _MARK = "picture"  # the key under which the style of a picture's first half blocks has its number
 _GAP = 2
@@ -58,9 +59,7 @@ _CUBE = np.array([0, 95, 135, 175, 215, 255])
 """The parts of red, green and blue in colours 16 to 231 of a terminal of 256 colours."""
 
 
-def sampled(
-    shown: Picture, weights: NDArray[np.floating], rows: int, columns: int
-) -> NDArray[np.floating]:
+def sampled(shown: Picture, weights: Floats, rows: int, columns: int) -> Floats:
     """Return the weight at each of (rows, columns) cells of a picture; NaN where there is none.
 
     weights: (row, column) of the patches. A cell has the weight of the patch in its centre, or the
@@ -82,23 +81,20 @@ def sampled(
     return values
 
 
-def picture_steps(shown: Picture, weights: NDArray[np.floating]) -> NDArray[np.intp]:
-    """Return the colour level in 0 … 255 of each weight, by its root as of every map; −1 for NaN.
-
-    weights: those of the picture, of any shape.
-    """
+def picture_steps(shown: Picture, weights: Floats) -> NDArray[np.intp]:
+    """Return the colour level of each weight, of any shape, by its root; −1 for NaN."""
     assert shown.weights is not None
     largest = float(np.fmax.reduce(shown.weights, axis=None, initial=0.0))
     return weight_steps(weights / (shown.full or largest or 1.0))
 
 
-def _neighbours(mask: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], ...]:
+def _neighbours(mask: Bools) -> tuple[Bools, ...]:
     """Return for each cell whether that above, below, at the left and at the right is in a mask."""
     wide = np.pad(mask, 1)
     return wide[:-2, 1:-1], wide[2:, 1:-1], wide[1:-1, :-2], wide[1:-1, 2:]
 
 
-def _marked(shown: Picture, rows: int, columns: int) -> NDArray[np.bool_]:
+def _marked(shown: Picture, rows: int, columns: int) -> Bools:
     """Return a mask (rows, columns) of the border of the query's own patch."""
     if shown.mark is None or shown.weights is None:
         return np.zeros((rows, columns), bool)
@@ -146,10 +142,7 @@ def blended(shown: Picture, theme: Theme, high: int, wide: int) -> NDArray[np.fl
 
 
 def _coarse(colours: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Return for each colour (…, 3) the number of the nearest one of a terminal of 256 colours.
-
-    That is one of the cube, or one of 24 greys, 8 + 10 n.
-    """
+    """Return the numbers of the nearest of 256 colours: of the cube, or 24 greys, 8 + 10 n."""
     nearest = np.abs(colours[..., None] - _CUBE).argmin(axis=-1)
     grey = np.clip(np.rint((colours.mean(axis=-1) - 8) / 10), 0, 23).astype(np.intp)
     of_cube = np.square(_CUBE[nearest] - colours).sum(axis=-1)
@@ -229,10 +222,7 @@ def _plan(part: Pictures, theme: Theme, max_width: int) -> tuple[int, int, int]:
 
 
 def pictures_block(part: Pictures, theme: Theme, max_width: int) -> Block:
-    """Return pictures side by side as far as they are readable, with a legend of their colours.
-
-    max_width: the available width in characters; no picture is cut.
-    """
+    """Return pictures side by side as far as they are readable, with a legend of their colours."""
     pictures = _visible(part, theme)
     across, lines, room = _plan(part, theme, max_width)
     shown = pictures[: across * part.rows] if part.small and part.rows else pictures
@@ -323,10 +313,7 @@ def resampled(pixels: NDArray[np.uint8], rows: int, columns: int) -> NDArray[np.
 
 
 def _shares(size: int, cells: int) -> NDArray[np.float64]:
-    """Return (cell, pixel) the share of each pixel of an axis in each of the cells that replace it.
-
-    size, cells: how many pixels and cells the axis has.
-    """
+    """Return (cell, pixel): the share of each pixel of an axis in the cells that replace them."""
     ends = np.arange(1, cells + 1)[:, None] * (size / cells)
     pixels = np.arange(size)[None, :]
     common = np.minimum(ends, pixels + 1) - np.maximum(ends - size / cells, pixels)

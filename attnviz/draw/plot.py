@@ -57,31 +57,19 @@ class Canvas:
         self._cells = [[blank] * width for _ in range(rows)]
 
     def column(self, value: float, parts: int = 1) -> int:
-        """Return the character, from the left, at which a value of the horizontal axis is drawn.
-
-        parts: 1 counts whole characters, 2 halves of a character and so on.
-        """
+        """Return the character, in ``parts``, from the left, of a value of the horizontal axis."""
         return _index(value, self._across, self.width * parts)
 
     def row(self, value: float, parts: int = 1) -> int:
-        """Return the line, from the top, at which a value of the vertical axis is drawn.
-
-        parts: 1 counts whole lines, 2 halves of a line and so on.
-        """
+        """Return the line, in ``parts``, from the top, of a value of the vertical axis."""
         return self.rows * parts - 1 - _index(value, self._up, self.rows * parts)
 
     def put(self, column: int, row: int, glyph: str, style: Style | None) -> None:
-        """Put one character, ``glyph``, in place of the earlier one.
-
-        column, row: its position, counted from the left and from the top.
-        """
+        """Put one character at a position, counted from the left and from the top."""
         self._cells[row][column] = glyph, style
 
     def line(self, points: Points, style: Style | None, glyph: str = "") -> None:
-        """Draw a curve through the points with braille dots, or with ``glyph`` if one is given.
-
-        If several points share a character position, their mean is drawn.
-        """
+        """Draw a curve in braille dots or a ``glyph``; points of one column by their mean."""
         wide, high = (1, 1) if glyph else (DOTS_ACROSS, DOTS_DOWN)
         before: int | None = None
         for column, value in _by_column(points, self, wide):
@@ -117,10 +105,7 @@ def _index(value: float, ends: tuple[float, float], count: int) -> int:
 
 
 def _by_column(points: Points, canvas: Canvas, parts: int) -> list[tuple[int, float]]:
-    """Return (column, value) from the first point to the last, interpolated between points.
-
-    column: in characters, or in their ``parts``-th parts, from the left of the canvas.
-    """
+    """Return (column in ``parts``, value) from the first point to the last, interpolated."""
     there: dict[int, list[float]] = {}
     for position, value in points:
         there.setdefault(canvas.column(position, parts), []).append(value)
@@ -322,7 +307,6 @@ class _Layout(NamedTuple):
 
     @property
     def bars(self) -> int:
-        """Return the number of bars, not counting one that stands apart."""
         return (self.bins - self.apart) // self.merged
 
     @property

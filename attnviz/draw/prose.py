@@ -23,21 +23,13 @@ def faint_lines(text: str, theme: Theme, max_width: int) -> list[Line]:
 
 
 def paragraph(text: str, max_width: int, theme: Theme, style: Style | None = None) -> Block:
-    """Break text at blanks, with later lines indented by two; the text must be safe to print.
-
-    style: of all words; None draws those before the first colon bold.
-    """
+    """Break text at blanks, indented by two; without a style bold before the first colon."""
     lines = at_blanks(text, max_width, "  ", theme.ellipsis)
     if style is not None:
         return Block(tuple(text_line((line, style)) for line in lines), max_width)
     head, colon, rest = lines[0].partition(":")
     first = text_line((head + colon, BOLD), rest) if colon else text_line(lines[0])
     return Block((first, *(text_line(line) for line in lines[1:])), max_width)
-
-
-def spelled_parts(parts: Words, theme: Theme) -> Words:
-    """Return the parts in characters that the console can show."""
-    return [(theme.spell(text), tone) for text, tone in parts]
 
 
 def wrapped(parts: Words, max_width: int, theme: Theme) -> list[Line]:
@@ -62,7 +54,7 @@ def wrapped(parts: Words, max_width: int, theme: Theme) -> list[Line]:
 
 def words_lines(words: Words, theme: Theme, max_width: int) -> list[Line]:
     """Return lines with attnviz's own words, as the console can show them, joined by dots."""
-    return wrapped(spelled_parts([part for part in words if part[0]], theme), max_width, theme)
+    return wrapped([(theme.spell(text), tone) for text, tone in words if text], max_width, theme)
 
 
 def words_block(words: Words, theme: Theme, max_width: int) -> Block:
@@ -154,10 +146,7 @@ def _together(sentences: Sequence[str]) -> str:
 
 @cache
 def manual_terms(page: str) -> Sequence[Meaning]:
-    """Return the glossary entries of a command's screens, its own first.
-
-    page: the name of the command. A word that it explains itself is not explained twice.
-    """
+    """Return the glossary entries of a command's screens, its own first, no word twice."""
     text = _GLOSSARY.read_text(encoding="utf-8")
     terms = list[Meaning]()
     for title in (page, _SHARED):

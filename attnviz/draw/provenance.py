@@ -15,7 +15,6 @@ from attnviz.records import (
     UNKNOWN_NOTE,
     AttentionRecord,
     HeadLabel,
-    HeadScores,
     ModelInfo,
     Tokens,
 )
@@ -46,15 +45,11 @@ def probability(value: float) -> str:
     return f"{value:.3f}"[1:] if value >= 0.0005 else f"{value:.0e}"
 
 
+ONE_PASS = "all attention weights come from one forward pass over this text alone"
+"""The beginning of the explanation of maps of one text."""
+
 UNLIKELY = 0.05
 """The probability below which the likeliest word is said to be no likely one."""
-
-_ALMOST_UNIFORM = 0.9
-
-
-def spread_words(score: float) -> str:
-    """Return how widely a head attends, to stand behind “attends”. score: 1 is uniform."""
-    return "almost uniformly" if score >= _ALMOST_UNIFORM else "diffusely"
 
 
 def label_text(label: HeadLabel, max_width: int) -> str:
@@ -88,12 +83,6 @@ def label_words(label: HeadLabel) -> list[str]:
         words.append(f"on this text {share(label.on_text)}")
     even = label.name == "spread" or math.isnan(label.base_rate)
     return words if even else [*words, f"uniform {share(label.base_rate)}"]
-
-
-def entropy_words(scores: HeadScores) -> list[str]:
-    """Return the entropy of a head in words; the list is empty if it was not measured."""
-    entropy = scores.scores.get("entropy")
-    return [] if entropy is None else [f"entropy {entropy:.2f} nats"]
 
 
 def label_source(labels: Iterable[HeadLabel], form: str = "labels of {date}, {source}") -> str:

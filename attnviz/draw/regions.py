@@ -116,10 +116,7 @@ def clearest(regions: RegionShares) -> tuple[int, int, int]:
 
 
 def region_table(regions: RegionShares) -> doc.Table:
-    """Return a table of the attention share between each two regions, next to the uniform share.
-
-    The shares are means over all heads.
-    """
+    """Return a table of the mean attention between each two regions, next to uniform's."""
     values, even = regions.share.mean(0), regions.uniform.mean(0)
     rows = [
         doc.Row([cut(visible(name), _LONGEST), str(size), *map(_two_shares, values[at], even[at])])

@@ -175,7 +175,6 @@ class _Layout(NamedTuple):
         return lines
 
     def line(self, row: Row, band: Sequence[int]) -> Line:
-        """Return the cells of a row as one line, with blanks between them."""
         line: Line = []
         pending = 0
         for index in band:

@@ -34,7 +34,6 @@ from attnviz.draw.plot import histogram_blocks, plot_block
 from attnviz.draw.prose import (
     paragraph,
     said_about,
-    spelled_parts,
     words_block,
     words_lines,
 )
@@ -197,7 +196,8 @@ def _is_text(part: doc.Part) -> TypeGuard[doc.Maps]:
 def _heading(document: doc.Document, theme: Theme, max_width: int) -> Line:
     """Return the heading of the document in one line, with as much of the quoted text as fits."""
     name, *more = document.heading
-    words = [*spelled_parts([(short_name(name[0]), name[1]), *more], theme)]
+    spelled = theme.spell(short_name(name[0]))
+    words = [(spelled, name[1]), *((theme.spell(text), tone) for text, tone in more)]
     text = visible(" ".join(document.quoted.split()), theme.encoding)
     while len(words) > 1 and width(theme.dot.join(word for word, _ in words)) > max_width:
         last, tone = words.pop()
@@ -419,17 +419,13 @@ def _framed_rows(groups: Sequence[doc.Group], theme: Theme, max_width: int) -> B
             rows += _beside_rows(group.parts, group.beside, theme, max_width)
             open_row = False
             continue
-        words = _says(group)
+        words = all(isinstance(leaf, _WORDS) for leaf in doc.leaves(group))
         if open_row and not words and _fits([*rows[-1], group], theme, max_width):
             rows[-1].append(group)
         else:
             rows.append([group])
         open_row = not words
     return _joined((_across(row, theme, max_width) for row in rows), gap=0)
-
-
-def _says(part: doc.Part | doc.Group) -> bool:
-    return all(isinstance(leaf, _WORDS) for leaf in doc.leaves(part))
 
 
 def _beside_rows(
@@ -524,10 +520,7 @@ def _panels(part: doc.Part | doc.Group, theme: Theme, wide: int, *, framed: bool
 
 
 def _edge(part: doc.Part, theme: Theme, max_width: int) -> tuple[Line, doc.Part]:
-    """Return the title of a part for the edge of its frame, and the part with what is left of it.
-
-    The title of a single map without one above it is that of the map.
-    """
+    """Return the title of a part or of its only map, for the edge of its frame, and the rest."""
     assert not isinstance(part, _WORDS)
     only = part.maps[0] if isinstance(part, doc.Maps) and len(part.maps) == 1 else None
     words = part.title or (only.words or [(only.name, True)] if only is not None else ())

@@ -74,7 +74,6 @@ def _style(palette: str, fore: int, back: int) -> Style:
 
 
 def _written_on(shade: RGB, bold: bool | None = None) -> Style:
-    """Return the style of a text in black or white on a coloured ground."""
     ink = Color.from_rgb(*contrasting(shade))
     return Style(color=ink, bgcolor=Color.from_rgb(*shade), bold=bold)
 

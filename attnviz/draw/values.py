@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.reading import fits
-from attnviz.records import HeadLabel, Input, ModelInfo, Tokens
+from attnviz.records import Floats, HeadLabel, Input, ModelInfo, Tokens
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -172,7 +172,7 @@ def known_label_facts(label: HeadLabel) -> dict[str, Any]:
 _EXACT_POWER = 22  # 10**22 is the largest power of ten that a float64 holds exactly
 
 
-def shortest(values: NDArray[np.floating]) -> NDArray[np.float64]:
+def shortest(values: Floats) -> NDArray[np.float64]:
     """Return float64 numbers, same shape, with the shortest ``repr`` that gives ``values`` again.
 
     float64 input is returned as it is, since its ``repr`` is shortest already. Numbers of a million

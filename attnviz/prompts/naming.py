@@ -11,8 +11,7 @@ from attnviz.errors import UnsupportedError
 from attnviz.measures.words import text_of, word_ranges, word_text, words_of_tokens
 from attnviz.records import Input, ModelInfo, Provenance, Tokens
 
-LONGEST_TOKEN = 14
-"""The most characters of a token in a sentence or a table."""
+LONGEST_TOKEN = 14  # the most characters of a token in a sentence or a table
 
 
 def quoted(text: str) -> str:
@@ -21,11 +20,7 @@ def quoted(text: str) -> str:
 
 
 def placed(tokens: Tokens, position: int, quotes: bool = True) -> str:
-    """Return a token and its index as a string, such as ``“Tom” (4)``.
-
-    Of a piece it is the whole word, with the index of the word's first token. position: the index
-    of the token. quotes: put it in quotes.
-    """
+    """Return a token, or the word that it is a piece of, with its index: ``“Tom” (4)``."""
     word = words_of_tokens(tokens)[position]
     label = token_label(word_text(tokens, word)) if word[1:] else token_labels(tokens)[position]
     label = cut(label, LONGEST_TOKEN)
@@ -33,10 +28,7 @@ def placed(tokens: Tokens, position: int, quotes: bool = True) -> str:
 
 
 def quoted_word(tokens: Tokens, word: range) -> str:
-    """Return a word in quotes; if the text has it twice, with the index of its first token.
-
-    word: the range of its tokens.
-    """
+    """Return a word, a range of tokens, in quotes; with an index if the text has it twice."""
     text, others = word_text(tokens, word), word_ranges(tokens)
     again = any(word_text(tokens, other) == text for other in others if other != word)
     label = word_label([text or tokens.texts[word.start]])
@@ -86,10 +78,7 @@ def nats(value: float) -> str:
 
 
 def not_summed(model: ModelInfo, to: str, apart: float, unknown: str) -> UnsupportedError:
-    """Return the error for parts of a model that do not sum to what it computes.
-
-    to: such as ``its logit``. apart: by how much they miss it. unknown: what is not known then.
-    """
+    """Return the error for parts that do not sum ``to`` it, so that something is ``unknown``."""
     return UnsupportedError(
         f"the parts of {model.name!r} do not sum to {to} (apart by {apart:.2g}): {unknown} not "
         "known; attnviz ablate measures heads in another way"

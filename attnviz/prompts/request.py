@@ -38,10 +38,7 @@ def position() -> Any:
 
 @dataclass(frozen=True)
 class PromptRequest(ChatOption):
-    """The option that reads a chat in place of a prompt.
-
-    own: the names of the options of which each prompt in a file may have a value of its own.
-    """
+    """The option on chats. own: the options of which each prompt in a file may have its own."""
 
     own: ClassVar[tuple[str, ...]] = ()
 
@@ -184,10 +181,7 @@ def read_pairs(
 
 
 def picture_pair(clean: str | None, corrupt: str | None, images: Sequence[Any]) -> PromptPairs:
-    """Return a prompt with the first of two pictures, and the same or another with the second.
-
-    Raises UsageError without a prompt or for another number of pictures.
-    """
+    """Return a prompt with each of two pictures; UsageError without a prompt or two pictures."""
     if clean is None:
         raise UsageError("expected a prompt, CLEAN, to read with each of the two images")
     given = images if isinstance(images, list | tuple) else [images]

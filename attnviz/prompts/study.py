@@ -39,7 +39,6 @@ _ROWS = (".csv", ".tsv", ".json", ".jsonl", ".ndjson")
 """The endings of files whose prompts may each have their own question."""
 
 _LONGEST_WORD = 8  # the most tokens that a model writes to complete a word
-
 Request = TypeVar("Request", bound=PromptRequest)
 Given = TypeVar("Given")
 Question = TypeVar("Question")
@@ -108,11 +107,7 @@ Encoded = tuple[Input, tuple[str, ...]]
 
 
 def encode_asked(model: Model, text: str, request: LogitRequest) -> Encoded:
-    """Return a prompt whose next token is asked for, with a second text if the request has one.
-
-    The text of a decoder is by default the model's own greedy output.
-    Raises UsageError for a target of a model with one stack.
-    """
+    """Return a prompt whose next token is asked for; UsageError for a target of one stack."""
     choice = Choice(target=request.target, truncate=request.truncate)
     reader = region_reader(model, text, RegionOptions(second=request.second))
     tokens = encoded(model, text, request.truncate, None if reader is None else reader.encode)
@@ -155,11 +150,7 @@ def rest_of_word(
 
 
 def place_in(tokens: Tokens, typed: str | None, option: str) -> int | None:
-    """Return the index of the token that an option names; a word stands for its last token.
-
-    typed: an index or a word (``WORD:2`` is its second occurrence); None gives None.
-    Raises UsageError, with the name of the option, if the tokens do not have it.
-    """
+    """Return the index of an option's token, a word's last; None for None, else UsageError."""
     if typed is None:
         return None
     word = find_in(tokens, typed)
@@ -229,8 +220,7 @@ class Studied(Generic[Given, Question]):
             raise UsageError(f"{self.name}: {error}" if self.name else str(error)) from error
 
 
-StudiedPrompt = Studied[Input, Request]
-"""One prompt whose question is a request."""
+StudiedPrompt = Studied[Input, Request]  # one prompt whose question is a request
 
 
 @dataclass(frozen=True)
@@ -303,10 +293,7 @@ class ShownHeads(NamedTuple):
 
 
 def shown_heads(model: Model, heads: Collection[HeadKey], request: LogitRequest) -> ShownHeads:
-    """Return which of the heads of a model a request is about.
-
-    Raises UsageError if no head is of the kind that the request names, or if it names no head.
-    """
+    """Return the heads of a model that a request shows; UsageError if there is none of them."""
     info, kinds = model.info, tuple(dict.fromkeys(kind for kind, _, _ in heads))
     labels: dict[HeadKey, HeadLabel] = {}
     for kind in dict.fromkeys(kind for kind, _, _ in heads):

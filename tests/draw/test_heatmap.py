@@ -138,7 +138,7 @@ def test_values_without_room_are_refused_in_words(reports):
     for causal in (True, False):
         report = reports(TEXTS["latin"] * 2, causal=causal)
         axes, weights = axes_of(report), report.weights(0, 0)
-        needed = axes.value_room
+        needed = axes.value_room()
         said = " ".join(heatmap(weights, axes, Theme(), needed - 1, True).plain.split())
         assert f"values need {needed} columns (--width {needed})" in said
         assert "values need" not in heatmap(weights, axes, Theme(), needed, True).plain

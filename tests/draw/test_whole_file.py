@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from attnviz.draw import whole_file as module
-from attnviz.draw.whole_file import (
+from attnviz.draw import files as module
+from attnviz.draw.files import (
     check_new_directory,
     check_writable,
     directory_lock,
@@ -205,7 +205,7 @@ def test_a_system_that_refuses_is_one_line(tmp_path):
 TRY = """
 import sys
 from pathlib import Path
-from attnviz.draw.whole_file import directory_lock
+from attnviz.draw.files import directory_lock
 with directory_lock(Path(sys.argv[1])):
     print("got it")
 """

@@ -18,8 +18,7 @@ BITS = {"float32": 32, "float16": 16, "bfloat16": 16, "float8": 8, "int8": 8, "i
 _OTHER_NAMES = {"float64": 64, "fp32": 32, "fp16": 16, "half": 16, "bf16": 16}
 _OTHER_NAMES |= {**dict.fromkeys(("fp8", "float8_e4m3fn", "float8_e5m2"), 8), "nvfp4": 4}
 
-_BLOCKS = {"nvfp4": 16}
-"""How many numbers of a dtype share a scale of eight bits, which is stored with them."""
+_BLOCKS = {"nvfp4": 16}  # numbers that share a scale of eight bits, which is stored with them
 
 
 def bits(dtype: str) -> int:

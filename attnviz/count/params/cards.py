@@ -62,9 +62,9 @@ def all_cards() -> tuple[Gpu, ...]:
     cards = []
     for path in (configs_directory() / "gpus").glob("*.toml"):
         table = read_toml(path, "a table of cards")
-        for entry in table["card"]:
-            aliases = tuple(entry.pop("aliases"))
-            cards.append(Gpu(vendor=table["vendor"], aliases=aliases, **entry))
+        for card in table["card"]:
+            aliases = tuple(card.pop("aliases"))
+            cards.append(Gpu(vendor=table["vendor"], aliases=aliases, **card))
     return tuple(sorted(cards, key=lambda card: (card.memory, card.bandwidth, card.name)))
 
 
@@ -92,9 +92,6 @@ def find_cards(typed: Sequence[str]) -> tuple[Gpu, ...]:
 def _plain(name: str) -> str:
     """Return a GPU's name without what people type in several ways: case, vendor, dashes."""
     return re.sub(r"nvidia|amd|[^a-z0-9]", "", name.lower())
-
-
-# Memory and time ------------------------------------------------------------------------------
 
 
 class Need(NamedTuple):
@@ -175,9 +172,8 @@ def fit_cards(
 ) -> tuple[CardFit, ...]:
     """Return for each GPU whether it can run the model of ``cost``, and how fast at most.
 
-    The length, the batch and the dtypes are those for which ``cost`` was counted.
-    chunk: the most prompt tokens in one pass. overhead: the bytes for driver, kernels and
-        allocator.
+    The length, the batch and the dtypes are those for which ``cost`` was counted. chunk: the most
+    prompt tokens in one pass. overhead: the bytes for driver, kernels and allocator.
     """
 
     @cache  # the same numbers are tried for each card
@@ -188,6 +184,16 @@ def fit_cards(
     needed, settled = need(cost.tokens, cost.batch), max(settled_length(cost.cache), chunk)
     shared = needed.weights + needed.cache
     stored = cost.dtype if cost.storage is None else cost.storage.narrowest or "int4"
+
+    def prefill(card: Gpu, rate: float) -> float | None:
+        """Return the least seconds of a pass over all prompts, of whose logits the last count."""
+        if known is None:
+            return None
+        operations, read = known.flops.total_visible, 0
+        if known.spec.main.causal:
+            operations -= known.flops.head - known.flops.head // known.tokens
+            read = _weights_read(known, known.batch * known.tokens)
+        return max(operations / rate, read / card.bandwidth)
 
     def fit(card: Gpu) -> CardFit:
         batch = largest(lambda batch: need(cost.tokens, batch).total, card.memory, settled)
@@ -200,7 +206,7 @@ def fit_cards(
             batch=batch,
             context=largest(lambda n: need(n, cost.batch).total, card.memory, settled),
             rate=rate,
-            prefill=None if known is None else _prefill_seconds(known, card, rate),
+            prefill=prefill(card, rate),
             decode=_decode(known, card, rate, cost.batch) if known and free >= 0 else None,
             full=_decode(known, card, rate, batch) if known and batch else None,
         )
@@ -261,15 +267,6 @@ def _decode(cost: CostReport, card: Gpu, rate: float, batch: int) -> Decode | No
     reading, computing = read / card.bandwidth, operations / rate
     bound: Literal["bandwidth", "compute"] = "bandwidth" if reading >= computing else "compute"
     return Decode(batch, read, operations, max(reading, computing), bound)
-
-
-def _prefill_seconds(cost: CostReport, card: Gpu, rate: float) -> float:
-    """Return the least seconds of a pass over all prompts, of whose logits the last count."""
-    operations, read = cost.flops.total_visible, 0
-    if cost.spec.main.causal:
-        operations -= cost.flops.head - cost.flops.head // cost.tokens
-        read = _weights_read(cost, cost.batch * cost.tokens)
-    return max(operations / rate, read / card.bandwidth)
 
 
 def _weights_read(cost: CostReport, tokens: int) -> int:

@@ -122,10 +122,7 @@ def compared_table(
 
 
 def change_finding(options: Sequence[str], cases: Sequence[Case], metrics: Sequence[Metric]) -> str:
-    """Return a sentence on which metrics change most between the first and last value of an option.
-
-    The compared cases have the first value of all other options.
-    """
+    """Return a sentence on what changes most from the first to the last value of each option."""
     sentences = []
     for option, index, along in _along(options, cases):
         first, last = along[0], along[-1]
@@ -206,10 +203,7 @@ def _counted(cases: Sequence[Case]) -> list[_Pair]:
 
 
 def model_table(cases: Sequence[Case]) -> doc.Table:
-    """Return a table with a row of sizes and counts for each counted model.
-
-    For a ``BuiltCount`` the sizes are dashes.
-    """
+    """Return a table with a row of sizes and counts for each model; a dash where none is known."""
     pairs = _counted(cases)
     most = max(cost.total for _, cost in pairs)
 
@@ -237,11 +231,9 @@ def model_table(cases: Sequence[Case]) -> doc.Table:
         doc.ColumnOf("FLOPs/token", speed, keep=3),
         doc.ColumnOf("fits", fits),
     ]
-
-    def row(pair: _Pair) -> dict[str, Any]:
-        return {"bar": (pair[1].total, most)}
-
-    return doc.table(pairs, *columns, row=row, least=3, bars="size")
+    return doc.table(
+        pairs, *columns, row=lambda pair: {"bar": (pair[1].total, most)}, least=3, bars="size"
+    )
 
 
 def _fits(case: Case) -> bool:
@@ -285,8 +277,7 @@ _KEEPS = {
     "pass ≥": 8,
     "memory": 1,
 }
-_WORDS = ("fits", "bound by")
-"""The columns without numbers."""
+_WORDS = ("fits", "bound by")  # the columns without numbers
 
 
 def card_finding(cases: Sequence[Case]) -> str:
@@ -309,8 +300,8 @@ def _of_one(fit: CardFit) -> str:
         by_size = f"; {count(fit.cards)} such cards have the room" if fit.cards else ""
         return f"Does not fit on one {fit.card.name}: {need}{by_size}."
     if fit.decode is not None:
-        each = f" ({_rate(fit.decode.each)} each)" if fit.decode.batch > 1 else ""
-        speed = f"; at most {_rate(fit.decode.tokens_per_second)} tokens/s{each}"
+        single = f" ({_rate(fit.decode.each)} each)" if fit.decode.batch > 1 else ""
+        speed = f"; at most {_rate(fit.decode.tokens_per_second)} tokens/s{single}"
     return f"Fits on {fit.card.name}: {need}{speed}."
 
 
@@ -342,12 +333,14 @@ def card_table(cases: Sequence[Case], options: Sequence[str], every: bool) -> do
     options: the compared options. every: True if all GPUs were asked for; then those that hold the
         model come first, and among the others the largest.
     """
-    names, rows = options or ([""] if len(cases) > 1 else []), []
-    cells = [
-        (case.values or [case.name] * len(names), fit, _cells(fit, cost))
-        for case, cost in _counted(cases)
-        for fit in (_ordered(case.gpus) if every else case.gpus)
-    ]
+    names, rows, cells = options or ([""] if len(cases) > 1 else []), [], []
+    for case, cost in _counted(cases):
+        gpus = case.gpus
+        if every:
+            left = [fit for fit in reversed(gpus) if not fit.fits]
+            gpus = (*(fit for fit in gpus if fit.fits), *left)
+        values = case.values or [case.name] * len(names)
+        cells += [(values, fit, _cells(fit, cost)) for fit in gpus]
     titles = [title for title in _KEEPS if any(own.get(title) for *_, own in cells)]
     columns = [
         *(doc.Column(name, right=bool(options)) for name in names),
@@ -359,10 +352,6 @@ def card_table(cases: Sequence[Case], options: Sequence[str], every: bool) -> do
         tones: dict[int, doc.Tone] = {len(named): "good" if fit.fits else "bad"}
         rows.append(doc.Row([*named, *(own.get(title, "") for title in titles)], tones=tones))
     return doc.Table(columns, rows, lead=len(names) + 1, least=3)
-
-
-def _ordered(gpus: Sequence[CardFit]) -> Sequence[CardFit]:
-    return [fit for fit in gpus if fit.fits] + [fit for fit in reversed(gpus) if not fit.fits]
 
 
 def _cells(fit: CardFit, cost: CostReport | BuiltCount) -> dict[str, str]:

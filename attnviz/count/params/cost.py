@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
@@ -191,16 +191,9 @@ class CostReport(Count):
     source_tokens: int
 
     def at(self, tokens: int) -> Lengths:
-        """Return the lengths of target and source for a target of ``tokens`` tokens.
-
-        The source is as long as the target, unless its own length was given.
-        """
+        """Return the lengths of a target of ``tokens`` and its source, which may have its own."""
         source = None if self.source_tokens == self.tokens else self.source_tokens
         return Lengths.for_model(self.spec, tokens, source)
-
-    def at_length(self, tokens: int) -> CostReport:
-        """Return the cost of the same architecture at another length."""
-        return replace(self, tokens=tokens, source_tokens=self.at(tokens).source)
 
     def cache_at(self, tokens: int, batch: int | None = None) -> CacheCount:
         length, many = self.at(tokens), batch or self.batch
@@ -221,6 +214,11 @@ class CostReport(Count):
         summed["other"] += batch * _dense(self.spec.parts, length.target)
         grows = [stack for stack in stacks if stack.tokens is None and stack.reads == "target"]
         written = grows or [stacks[-1]]
+
+        def seen(spec: specs.AttentionSpec) -> int:  # by one token at the end, in a full window
+            keys = length.source if spec.cross else length.target
+            return keys if spec.window is None else min(keys, spec.window)
+
         return FlopCount(
             attention_projections=summed["projections"],
             attention_scores=summed["scores"],
@@ -229,8 +227,17 @@ class CostReport(Count):
             head=summed["head"],
             other=summed["other"],
             total=sum(summed[role] for role in _LINES),
-            per_token=sum(map(_linear_step, written)),
-            scores_per_token=sum(_score_step(stack, length) for stack in written),
+            per_token=sum(
+                _stack(stack, 2, 0)[role] - _stack(stack, 1, 0)[role]
+                for stack in written
+                for role in _LINES
+                if role != "scores"  # and without the source's keys and values
+            ),
+            scores_per_token=sum(
+                layers * _scores(spec, 1, seen(spec))
+                for stack in written
+                for layers, spec in stack.attentions
+            ),
             terms=tuple(
                 term
                 for stack, own in passes
@@ -348,31 +355,12 @@ def _feed_forward(spec: specs.FeedForwardSpec | specs.ExpertsSpec | None) -> int
 
 
 def _dense(parts: Iterable[specs.Part], tokens: int) -> int:
-    """Return the operations of the matrices among the parts, two for a product that is added.
-
-    tokens: how many tokens pass through a matrix, unless the part has its own number.
-    """
+    """Return the operations of the matrices among parts, at ``tokens`` or a part's own places."""
     return sum(
         2 * (tokens if part.places is None else part.places) * part.inputs * part.outputs
         for part in parts
         if isinstance(part, specs.Dense)
     )
-
-
-def _linear_step(stack: specs.StackSpec) -> int:
-    """Return the operations of one more token, without scores and the source's keys and values."""
-    longer, shorter = (_stack(stack, tokens, 0) for tokens in (2, 1))
-    return sum(longer[role] - shorter[role] for role in _LINES if role != "scores")
-
-
-def _score_step(stack: specs.StackSpec, length: Lengths) -> int:
-    """Return the operations of scores and mixing of one token that sees a full window."""
-
-    def seen(spec: specs.AttentionSpec) -> int:
-        keys = length.source if spec.cross else length.target
-        return keys if spec.window is None else min(keys, spec.window)
-
-    return sum(layers * _scores(spec, 1, seen(spec)) for layers, spec in stack.attentions)
 
 
 def _terms(

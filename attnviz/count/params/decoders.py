@@ -77,10 +77,7 @@ class Fields:
         return [self.whole(key) for key in keys]
 
     def optional(self, key: str, least: int = 1) -> int | None:
-        """Return the integer in field ``key``, or None if the field is null or missing.
-
-        Raises LoadError unless it is a whole number of at least ``least``.
-        """
+        """Return the integer in a field, as ``whole`` does, or None if it is null or missing."""
         return None if self.get(key) is None else self.whole(key, least)
 
     def flag(self, key: bool | str) -> bool:
@@ -99,9 +96,9 @@ class Fields:
             raise self.wrong(f"{key} = {value!r}: expected a list of {length}")
         return value[:length]
 
-    def wrong(self, what: str) -> LoadError:
-        """Return the error which says that the config has ``what``, an invalid value."""
-        return LoadError(f"the config of {self.name!r} has {what}")
+    def wrong(self, words: str) -> LoadError:
+        """Return the error which says that the config has an invalid value, in ``words``."""
+        return LoadError(f"the config of {self.name!r} has {words}")
 
     def misspelt(self) -> tuple[str, str] | None:
         """Return a probably misspelt field and the field that was meant; None if all are known."""
@@ -329,7 +326,13 @@ def _windows(fields: Fields, row: DecoderFamily, layers: int) -> list[int | None
     if not row.slides or (row.slides_switched and not fields.flag("use_sliding_window")):
         return None
     if row.slides == "typed":
-        window, local, types = fields.whole("window_size"), "local", _types(fields, layers)
+        window, local = fields.whole("window_size"), "local"
+        # Listed, or folded as [[["global", "local"], 12]].
+        if not (types := fields.listed("attention_layers", layers)):
+            with damaged(f"attention_types of {fields.name!r}"):
+                types = repeated(fields.get("attention_types"), layers)
+            if len(types) != layers:
+                raise UnclaimedError
     else:
         if not (window := fields.optional("sliding_window", least=0) or 0):
             return None
@@ -343,20 +346,6 @@ def _windows(fields: Fields, row: DecoderFamily, layers: int) -> list[int | None
         else:
             types = listed
     return [window if kind == local else None for kind in types]
-
-
-def _types(fields: Fields, layers: int) -> list[Any]:
-    """Return the type of each layer of a GPT-Neo, in which global and local attention take turns.
-
-    They are listed, or folded as ``[[["global", "local"], 12]]``.
-    """
-    kinds = fields.listed("attention_layers", layers)
-    if not kinds:
-        with damaged(f"attention_types of {fields.name!r}"):
-            kinds = repeated(fields.get("attention_types"), layers)
-        if len(kinds) != layers:
-            raise UnclaimedError
-    return kinds
 
 
 def _slides(fields: Fields, slides: Slides, layer: int) -> bool:

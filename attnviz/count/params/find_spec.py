@@ -10,23 +10,27 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from attnviz.count.params import specs
 from attnviz.count.params.cost import MadeModel
-from attnviz.count.params.families import (
-    misspelt_field,
-    quantisation_fields,
-    spec_from_config,
-    stored_dtype,
+from attnviz.count.params.decoders import Fields, UnclaimedError, read_decoder
+from attnviz.count.params.encoders import (
+    read_bart,
+    read_encoder,
+    read_t5,
+    read_vision,
+    read_whisper,
 )
 from attnviz.count.params.request import SHAPE, spec_from_options
+from attnviz.count.params.specs import ModelSpec
 from attnviz.errors import LoadError, UsageError
 from attnviz.models.resolve import is_gguf, no_model, resolve
-from attnviz.models.shapes import Shape, find_shape, nearest, shape_names
-from attnviz.reading import PACKAGED, damaged, fits
+from attnviz.models.shapes import ABOUT_SCHEME, Shape, find_shape, nearest, shape_names
+from attnviz.reading import PACKAGED, damaged, fits, read_toml
 
 if TYPE_CHECKING:  # few models are quantised
     from attnviz.count.params.quantised import Storage
@@ -41,8 +45,7 @@ _FLOATS = {
     "F8_E4M3": "float8_e4m3fn",
     "F8_E5M2": "float8_e5m2",
 }
-_AXES = 64
-"""The most axes of a tensor."""
+_AXES = 64  # the most axes of a tensor
 
 
 class StoredWeights(NamedTuple):
@@ -120,11 +123,9 @@ class FoundSpec(NamedTuple):
             return quantised.Storage("packed", lines, buffered=True)
         if (scheme := quantised.find_scheme(about, nested)) is None:
             return None
-        if isinstance(counted, MadeModel):
-            planned = quantised.count_stored(scheme, counted.matrices, counted.total, dtype)
-        else:
-            matrices = quantised.matrices(counted)
-            planned = quantised.count_stored(scheme, matrices, counted.total, dtype)
+        made = isinstance(counted, MadeModel)
+        matrices = counted.matrices if made else quantised.matrices(counted)
+        planned = quantised.count_stored(scheme, matrices, counted.total, dtype)
         return planned._replace(lines=lines, buffered=True) if lines else planned
 
 
@@ -247,10 +248,7 @@ def _stack(table: Mapping[str, Any]) -> specs.StackSpec:
 
 
 def _made(kind: Any, value: Any) -> Any:
-    """Return what a value of a file describes: a named tuple of specs, a tuple, or the value.
-
-    kind: its type. Raises UsageError for a value that is not of this type.
-    """
+    """Return what a file's value describes, of the type ``kind``; UsageError if it is another."""
     if get_origin(kind) is tuple and isinstance(value, list):
         return tuple(_made(get_args(kind)[0], item) for item in value)
     for own in (kind, *get_args(kind)):
@@ -268,10 +266,7 @@ def _made(kind: Any, value: Any) -> Any:
 
 
 def stored_weights(directory: Path) -> StoredWeights:
-    """Return the dtypes and bytes in the weight files of a directory.
-
-    Empty if no header can be read.
-    """
+    """Return dtypes and bytes in a directory's weight files; empty if no header can be read."""
     from attnviz.models.checkpoint_files import file_names, weight_files
 
     numbers, sizes = Counter[str](), Counter[str]()
@@ -290,10 +285,7 @@ def stored_weights(directory: Path) -> StoredWeights:
 
 
 def _tensors(path: Path) -> Iterator[tuple[str, list[int], int]]:
-    """Yield the dtype, the shape and the bytes of each tensor in a file.
-
-    Raises LoadError for an invalid header.
-    """
+    """Yield (dtype, shape, bytes) of each tensor in a file; LoadError for an invalid header."""
     from attnviz.models.checkpoint_files import tensor_header
 
     if not path.is_file():  # opening a pipe would wait
@@ -305,3 +297,131 @@ def _tensors(path: Path) -> Iterator[tuple[str, list[int], int]]:
             if len(shape) > _AXES or not all(type(n) is int and 0 <= n < 2**63 for n in numbers):
                 raise LoadError(f"{path.name} tells of tensors that cannot be")
             yield str(tensor["dtype"]), shape, end - start
+
+
+# Configs --------------------------------------------------------------------------------------
+
+
+_FAMILIES = Path(__file__).with_name("families.toml")
+_READERS: Mapping[str, Callable[..., ModelSpec]] = {
+    "decoder": read_decoder,
+    "gpt": read_decoder,
+    "encoder": read_encoder,
+    "vision": read_vision,
+    "t5": read_t5,
+    "bart": read_bart,
+    "whisper": read_whisper,
+}
+"""By kind of families, what makes a spec of a config."""
+
+_OF_FAMILIES = ("prefix", "classes", "sizes", "defaults", "spellings")
+"""The settings of a family in ``families.toml``: the start of its class names, further ones by
+purpose, default sizes in the order of its kind, default fields, and other names of fields. All
+further settings are keywords for its reader."""
+
+
+class Adapter(NamedTuple):
+    """The rules that turn configs of one ``model_type`` into ``ModelSpec``s.
+
+    classes: for each supported model class the function that makes a spec of ``Fields``.
+    assumed: the class that is counted where a config names none.
+    defaults: the fields that its config class fills in.
+    spellings: other names of a field, the family's own first.
+    """
+
+    classes: Mapping[str, Callable[..., ModelSpec]]
+    assumed: str
+    defaults: Mapping[str, Any]
+    spellings: Mapping[str, Sequence[str]]
+
+
+@cache
+def families(kind: str = "") -> dict[str, Adapter]:
+    """Return by model type the adapters of a kind of families, such as ``decoder``, or of all."""
+    table, adapters = read_toml(_FAMILIES, "the families of models"), dict[str, Adapter]()
+    kinds = table.pop("kinds")
+    for name in table if not kind else [kind]:
+        common, read = kinds[name], _READERS[name]
+        for model_type, family in table[name].items():
+            further = {key: value for key, value in family.items() if key not in _OF_FAMILIES}
+            switches = {**common.get("switches", {}), **further}
+            classes = {key: cls.format(family["prefix"]) for key, cls in common["classes"].items()}
+            classes |= family.get("classes", {})
+            filled = dict(zip(common.get("order", ()), family.get("sizes", ()), strict=False))
+            adapters[model_type] = Adapter(
+                {cls: partial(read, purpose=key, **switches) for key, cls in classes.items()},
+                classes[common["assumed"]],
+                {**common.get("defaults", {}), **filled, **family.get("defaults", {})},
+                family.get("spellings") or common.get("spellings", {}),
+            )
+    return adapters
+
+
+def spec_from_config(
+    config: Mapping[str, Any], *, name: str = "", source: str = "", architecture: str | None = None
+) -> ModelSpec | None:
+    """Return the spec of a Hugging Face config; None if its model class cannot be counted.
+
+    name: of the model. source: where the config comes from, to be shown.
+    architecture: the class to count; None for the config's own, or the usual one where it names
+        none: the one with the head that predicts tokens, the bare one of encoders.
+
+    Raises LoadError for a field that should be a number and is not, or does not fit.
+    """
+    read = _read(config, name, architecture)
+    if read is None:
+        return None
+    spec, _ = read
+    return spec._replace(source=source, dtype=stored_dtype(config))
+
+
+def stored_dtype(config: Mapping[str, Any]) -> str:
+    """Return the dtype of the parameters that a config names; empty if it names none."""
+    for fields in (config, _text(config)):
+        stored = fields.get("torch_dtype") or fields.get("dtype")
+        if isinstance(stored, str):
+            return stored
+    return ""
+
+
+def quantisation_fields(config: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
+    """Return a config's fields on quantised weights, and whether they are of its text part alone.
+
+    The fields are empty if it has none.
+    """
+    for fields in (config, _text(config)):
+        for key in ABOUT_SCHEME:
+            if about := fields.get(key):
+                known = isinstance(about, dict)  # what else stands there names no known scheme
+                return about if known else {"quant_method": str(about)[:40]}, fields is not config
+    return {}, False
+
+
+def _text(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    text = config.get("text_config")
+    return text if isinstance(text, dict) else {}
+
+
+def misspelt_field(config: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return a probably misspelt field and the field that was meant, or None."""
+    read = _read(config, "", None)
+    return None if read is None else read[1].misspelt()
+
+
+def _read(
+    config: Mapping[str, Any], name: str, architecture: str | None
+) -> tuple[ModelSpec, Fields] | None:
+    adapter = families().get(str(config.get("model_type")))
+    if adapter is None:
+        return None
+    wanted = architecture or str((config.get("architectures") or [adapter.assumed])[0])
+    if wanted not in adapter.classes:
+        return None
+    fields = Fields(config, name, adapter.defaults, adapter.spellings)
+    try:
+        spec = adapter.classes[wanted](fields)
+    except UnclaimedError:
+        return None
+    assumed = (f"the config names no class; counted as {wanted}",)
+    notes = () if config.get("architectures") or architecture else assumed
+    return spec._replace(architecture=wanted, notes=notes), fields

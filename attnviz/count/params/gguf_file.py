@@ -97,7 +97,8 @@ def count_gguf(path: Path) -> MadeModel:
     start = f"{architecture}."
     own = {key.removeprefix(start): fields[key] for key in fields if key.startswith(start)}
     with damaged(path.name):
-        kept = _kept(own, {match[1] for one in tensors if (match := _KEYS.match(one.name))})
+        matches = (_KEYS.match(tensor.name) for tensor in tensors)
+        kept = _kept(own, {match[1] for match in matches if match})
     return MadeModel(
         architecture=architecture,
         total=parts.total(),
@@ -124,7 +125,6 @@ def _further(path: Path, count: Any) -> list[Path]:
 
 
 def _read(path: Path) -> tuple[dict[str, Any], list[Any]]:
-    """Return the fields and the tensors in the header of a file."""
     with damaged(path.name, "get it again"):
         reader = _Reader(path)
         fields = {name: field.contents() for name, field in reader.fields.items() if field.data}

@@ -32,8 +32,7 @@ _NEEDED = ("num_hidden_layers", "num_attention_heads", "hidden_size", "vocab_siz
 
 _CACHES = "transformers.cache_utils"
 _ROUTERS = (".gate.weight", ".router.weight")
-_READ = 2
-"""The number of tokens that are run to see what the layers keep."""
+_READ = 2  # the number of tokens that are run to see what the layers keep
 
 
 def count_on_meta(

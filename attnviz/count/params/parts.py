@@ -53,22 +53,20 @@ class Case(NamedTuple):
 class PartLine(NamedTuple):
     """One line of the table of parameters, or a detail of one.
 
-    label: the counted part.
-    role: ``attention``, ``feed_forward``, ``embedding``, ``norm``, ``head`` or ``other``.
-    number: parameters in the whole model.
-    detail: whether it is a part of the line above, not to be added to the total.
-    each: parameters in one layer; None outside the layers, or if the layers differ.
-    layers: how many layers have it; 0 outside the layers.
-    per_head: parameters of one head without biases; None for parts not divided into heads.
-    terms: the arithmetic of one layer, or of the line if it is outside the layers.
-    stack: the stack that it belongs to; empty for none.
+    label: the counted part. role: ``attention``, ``feed_forward``, ``embedding``, ``norm``,
+    ``head`` or ``other``. number: parameters in the whole model. detail: whether it is a part of
+    the line above, not to be added to the total. one_layer: its parameters in one layer; None
+    outside the layers, or if the layers differ. layers: how many layers have it; 0 outside the
+    layers. per_head: parameters of one head without biases; None for parts not divided into heads.
+    terms: the arithmetic of one layer, or of the line if it is outside the layers. stack: the stack
+    that it belongs to; empty for none.
     """
 
     label: str
     role: str
     number: int
     detail: bool = False
-    each: int | None = None
+    one_layer: int | None = None
     layers: int = 0
     per_head: int | None = None
     terms: tuple[Term, ...] = ()
@@ -101,10 +99,7 @@ def _outside_lines(parts: Sequence[PlacedTerm], stack: str) -> Iterator[PartLine
 
 
 def _layer_lines(parts: Sequence[PlacedTerm], stack: StackSpec) -> Iterator[PartLine]:
-    """Yield lines for the parts of layers, equal names together, each followed by its details.
-
-    Details are the matrices of a part, then its biases, then its norms.
-    """
+    """Yield lines for parts of layers, each followed by its matrices, then biases, then norms."""
     heads: dict[str, list[dict[str, int]]] = {}
     for group in stack.groups:
         for name, attention in group.layer.named_attentions:
@@ -144,7 +139,7 @@ def _line(label: str, role: str, parts: Sequence[PlacedTerm]) -> PartLine:
         label,
         role,
         sum(part.number for part in parts),
-        each=sizes.pop() if len(sizes) == 1 else None,
+        one_layer=sizes.pop() if len(sizes) == 1 else None,
         layers=sum(group.stored for group in groups if group is not None),
         terms=tuple(dict.fromkeys(part.term for part in parts)),
         stack=stack,

@@ -29,9 +29,7 @@ _IGNORED = (
     "llm_int8_skip_modules",
 )
 _MOST_LAYERS = 500
-_MOST_STEPS = 300_000
-"""About the most steps that matching a name with the patterns of a config may take."""
-
+_MOST_STEPS = 300_000  # about the most steps of matching a name with the patterns of a config
 MatrixKind = Literal["linear", "experts", "router", "embedding", "head"]
 """What a matrix is for: formats quantise some of these kinds and leave others alone."""
 
@@ -149,10 +147,7 @@ class _UnknownError(Exception):
 
 
 class _Modules(NamedTuple):
-    """The names of modules that a config lists; all that is inside these belongs to them.
-
-    plain: names and parts of names, whole between dots. pattern: of all others.
-    """
+    """Modules that a config lists: whole names between dots, and a pattern of all others."""
 
     plain: frozenset[str]
     pattern: re.Pattern[str]
@@ -165,11 +160,8 @@ class _Modules(NamedTuple):
         return plain or self.pattern.match(name) is not None
 
 
-_TEXT_PART = re.compile(r"language_model\\?\.")
-"""What the names in models of texts and images have that those of texts alone lack."""
-
-_Rule = tuple[_Modules, Packing | None]
-"""Which modules, by name, are stored in one way; None if they are not quantised."""
+_TEXT_PART = re.compile(r"language_model\\?\.")  # in names of models of texts and images alone
+_Rule = tuple[_Modules, Packing | None]  # modules, and how they are stored; None: plain
 
 
 class Scheme(NamedTuple):
@@ -187,10 +179,7 @@ class Scheme(NamedTuple):
 
 
 def find_scheme(about: Mapping[str, Any], nested: bool) -> Scheme | None:
-    """Return the quantisation that a model's config describes, or None if it describes none.
-
-    about, nested: the result of ``quantisation_fields``.
-    """
+    """Return the quantisation in the result of ``quantisation_fields``; None if it has none."""
     try:
         return _read(about, nested)
     except _UnknownError as error:
@@ -368,11 +357,9 @@ def _listed(value: Any) -> list[str]:
 
 
 def _names(listed: Iterable[str]) -> _Modules:
-    """Return the modules that a list names.
+    """Return the modules of a list of names, ends of names, globs, and regexes after ``re:``.
 
-    Entries are names, ends of names, globs, or, after ``re:``, regexes of the start of a name.
-    Raises _UnknownError if matching could take long.
-    """
+    Raises _UnknownError if matching could take long."""
     plain, runs, regexes, steps = set[str](), [r"(?!)"], [r"(?!)"], 0
     for text in (_TEXT_PART.sub("", entry) for entry in listed):
         regex = text.removeprefix("re:")

@@ -91,11 +91,8 @@ class ParamsReport(Report):
             if (counts := case.counts) is None:
                 yield (*case.values, case.name, "refused", "", case.refusal, "", None, "")
             else:
-                for line in (*_lines(counts), *_memory_lines(case, counts)):
+                for line in _lines(case, counts):
                     yield (*case.values, case.name, *line)
-
-
-# The object -----------------------------------------------------------------------------------
 
 
 def _plain(value: Any) -> Any:
@@ -118,7 +115,11 @@ def _comparison(report: ParamsReport) -> dict[str, Any]:
     return {
         "compare": report.options,
         "changed": [metric.key for metric in metrics if metric.changes(report.cases)],
-        "rows": [_row(report.options, case) for case in report.cases],
+        "rows": [
+            {"values": _values(report.options, case)}
+            | ({"error": case.refusal} if case.counts is None else _case(case))
+            for case in report.cases
+        ],
         "reading": [
             change_finding(report.options, report.cases, metrics),
             *change_reasons(report.options, report.cases),
@@ -126,12 +127,10 @@ def _comparison(report: ParamsReport) -> dict[str, Any]:
     }
 
 
-def _row(options: tuple[str, ...], case: Case) -> dict[str, Any]:
-    values = {
-        option.replace("-", "_"): int(value) if value.isdecimal() else value
-        for option, value in zip(options, case.values, strict=True)
-    }
-    return {"values": values} | ({"error": case.refusal} if case.counts is None else _case(case))
+def _values(options: tuple[str, ...], case: Case) -> dict[str, int | str]:
+    names = (option.replace("-", "_") for option in options)
+    values = (int(value) if value.isdecimal() else value for value in case.values)
+    return dict(zip(names, values, strict=True))
 
 
 def _case(case: Case) -> dict[str, Any]:
@@ -183,7 +182,6 @@ def _case(case: Case) -> dict[str, Any]:
 
 
 def _built(built: BuiltCount) -> dict[str, Any]:
-    """Return the first fields of a model that was counted by building it."""
     made = built.made
     return {
         "model": {
@@ -237,8 +235,7 @@ def _part(line: PartLine) -> dict[str, Any]:
         "name": line.label,
         **fields_of(line, ("role", "stack", "detail")),
         "count": line.number,
-        "one_layer": line.each,
-        "layers": line.layers,
+        **fields_of(line, ("one_layer", "layers")),
         "one_head": line.per_head,
         "formulas": [
             {"name": term.label, "count": term.number, "formula": term.formula}
@@ -282,31 +279,25 @@ def _card(fit: CardFit) -> dict[str, Any]:
     }
 
 
-# The table ------------------------------------------------------------------------------------
-
-_Line = tuple[str, str, str, str, float | None, str]
-"""Section, stack, item, detail, value and unit of a number."""
+_Line = tuple[str, str, str, str, float | None, str]  # section, stack, item, detail, value, unit
 
 
-def _lines(cost: CostReport | BuiltCount) -> Iterator[_Line]:
-    """Yield a line for each number of parameters and operations."""
+def _lines(case: Case, cost: CostReport | BuiltCount) -> Iterator[_Line]:
     section = unit = "parameters"
     if isinstance(cost, BuiltCount):
         for name, number in (*cost.made.parts, ("total", cost.total)):
             yield section, "", name, "sum" if name == "total" else "", number, unit
-        return
-    for line in part_lines(cost.spec):
-        yield section, line.stack, line.label, ("detail" if line.detail else ""), line.number, unit
-    yield section, "", "total", "sum", cost.total, unit
-    yield section, "", "active", "sum", cost.spec.active, unit
-    for term in cost.spec.buffers:
-        yield "buffers", "", term.label, "", term.number, "numbers"
-    for name in ("attention_projections", "attention_scores", "ffn", "head", "other", "total"):
-        yield "flops", "", name, "", getattr(cost.flops, name), "operations"
-    yield "attention_maps", "", "all maps", "", cost.maps.bytes, "bytes"
-
-
-def _memory_lines(case: Case, cost: CostReport | BuiltCount) -> Iterator[_Line]:
+    else:
+        for line in part_lines(cost.spec):
+            detail = "detail" * line.detail
+            yield section, line.stack, line.label, detail, line.number, unit
+        yield section, "", "total", "sum", cost.total, unit
+        yield section, "", "active", "sum", cost.spec.active, unit
+        for term in cost.spec.buffers:
+            yield "buffers", "", term.label, "", term.number, "numbers"
+        for name in ("attention_projections", "attention_scores", "ffn", "head", "other", "total"):
+            yield "flops", "", name, "", getattr(cost.flops, name), "operations"
+        yield "attention_maps", "", "all maps", "", cost.maps.bytes, "bytes"
     kind, cache = cost.storage.scheme if cost.storage else cost.dtype, cost.cache
     yield "weights", "", kind, "", cost.weight_bytes, "bytes"
     if cache is not None:

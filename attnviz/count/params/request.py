@@ -57,9 +57,9 @@ class _FeedForward(Options, panel="Shape: MLP (feed-forward)"):
     d_ff: int | None = option("F", "Hidden dimension of the MLP (feed-forward; default: none).")
     ffn: str | None = option("KIND", "Activation: relu, gelu (default), swiglu or geglu.")
     experts: int | None = option("N", "Number of experts in each layer.")
-    active_experts: int | None = option("N", "Number of experts that each token passes through.")
+    active_experts: int | None = option("N", "Number of experts that each token is routed to.")
     shared_experts: int | None = option(
-        "N", "Number of experts that all tokens pass through (default: 0)."
+        "N", "Number of experts applied to every token (default: 0)."
     )
     d_expert: int | None = option("F", "Hidden dimension of one expert.")
 
@@ -78,11 +78,7 @@ class _Rest(Options, panel="Shape: the rest"):
 
 @dataclass(frozen=True)
 class ShapeOptions(_Rest, _FeedForward, _Latent, _Attention):
-    """All options that describe an architecture; ``d_model`` and ``heads`` are required.
-
-    A position table exists only if ``positions`` is ``learned``; the other kinds have no
-    parameters.
-    """
+    """All options of an architecture; only learned ``positions`` are a table, with parameters."""
 
     d_model: int = 0
     heads: int = 0
@@ -171,7 +167,7 @@ class _View(Options, panel="View"):
         brief="Compare values: heads=1,2,4 or tokens=1k,4k.",
     )
     formula: bool = flag("Show each line's arithmetic.")
-    per_layer: bool = flag("Show every kind of layer.")
+    per_layer: bool = flag("Show each kind of layer.")
 
 
 @dataclass(frozen=True)

@@ -33,15 +33,9 @@ from attnviz.count.params.wording import (
 )
 from attnviz.draw import document as doc
 
-_WIDE = 119
-"""The columns from which on the tables of a first screen stand side by side."""
-
-_LEAST_BELOW = 10
-"""The lines below the table of cards from which on a first screen shows what else was counted."""
-
-_LEAST_SAID = 3
-"""The sentences about the cards that every first screen has."""
-
+_WIDE = 119  # the columns from which on the tables of a first screen stand side by side
+_LEAST_BELOW = 10  # lines below the table of cards from which on other counts stand there
+_LEAST_SAID = 3  # the sentences about the cards that every first screen has
 _Counts = CostReport | BuiltCount
 
 
@@ -86,13 +80,7 @@ def _made(
     sentences: Sequence[str] = (),
     several: bool = False,
 ) -> doc.Document:
-    """Return a document.
-
-    title: a name, and remarks after it. notes: sources and cautions. tables: the counts. sentences:
-        what the numbers mean. heading: the words of the first line.
-    finding: the answer in a sentence. first: returns the first screen for a terminal's size.
-    counted: how, for newcomers. several: whether it is about several models.
-    """
+    """Return a document of these parts. several: whether it is about several models."""
     name, *words = title
     asked = f"hat {name} cost{'s' * (not several)}"
     facts = doc.Facts([(name, True), *((word, False) for word in words)])
@@ -252,9 +240,6 @@ def _side_by_side(cases: Sequence[Case], costs: Sequence[_Counts]) -> doc.Docume
     )
 
 
-# Sentences ------------------------------------------------------------------------------------
-
-
 def _source(cost: _Counts) -> str:
     return cost.source if isinstance(cost, BuiltCount) else cost.spec.source
 
@@ -272,10 +257,7 @@ def _origin_lines(cost: _Counts) -> Iterator[str]:
 
 
 def _need(cost: _Counts, fit: MemoryFit | None) -> str:
-    """Return a sentence on the needed memory, and whether it is there.
-
-    fit: what fits in the given memory; None if no memory was given.
-    """
+    """Return a sentence on the memory that is needed, and, with a fit, whether it is there."""
     needed = bytes_text(cost.needed_bytes)
     if fit is not None and cost.needed_bytes is not None:
         memory, over = bytes_text(fit.memory), cost.needed_bytes - fit.memory

@@ -40,10 +40,7 @@ class Term(NamedTuple):
 
 
 def product(label: str, *factors: int, role: str = "other", symbols: str = "") -> Term:
-    """Return the product of ``factors`` as a term that shows the multiplication as its formula.
-
-    label, role, symbols: those of the term.
-    """
+    """Return the product of ``factors`` as a term whose formula shows the multiplication."""
     number = math.prod(factors)
     formula = f"{number:,}"
     if len(factors) > 1:
@@ -181,10 +178,7 @@ class AttentionSpec(NamedTuple):
 
     @property
     def per_head(self) -> dict[str, int]:
-        """Return by role the parameters of one query head's or one key/value head's projections.
-
-        Biases, and the latent matrices that heads share, are left out.
-        """
+        """Return one head's parameters by role, without biases and shared latent matrices."""
         heads = {"query": self.heads, "key": self.kv_heads, "value": self.kv_heads}
         heads["output"] = self.heads
         numbers = {role: total(self.terms, role) // many for role, many in heads.items()}
@@ -306,10 +300,7 @@ class ExpertsSpec(NamedTuple):
 
 
 class LayerSpec(NamedTuple):
-    """The description of one layer.
-
-    Its fields are its attentions, its feed-forward part or None, its norms, and other parts.
-    """
+    """One layer: its attentions, its feed-forward part or None, its norms, and other parts."""
 
     attentions: tuple[AttentionSpec, ...]
     feed_forward: FeedForwardSpec | ExpertsSpec | None = None
@@ -457,8 +448,7 @@ class ModelSpec(NamedTuple):
     @property
     def main(self) -> StackSpec:
         """Return the stack that represents the model: the last causal one, else the last one."""
-        writing = [stack for stack in self.stacks if stack.causal]
-        return (writing or list(self.stacks))[-1]
+        return ([stack for stack in self.stacks if stack.causal] or list(self.stacks))[-1]
 
     @property
     def common(self) -> LayerGroup:
@@ -492,10 +482,7 @@ class ModelSpec(NamedTuple):
 
     @property
     def active(self) -> int:
-        """Return how many parameters one token passes through, without the experts not chosen.
-
-        Tables count in full, as is usual.
-        """
+        """Return how many parameters one token passes through; tables count in full, as usual."""
         groups = [group for stack in self.stacks for group in stack.groups]
         return self.total - sum(group.layer.idle * group.stored for group in groups)
 
@@ -541,10 +528,10 @@ def with_kv_heads(spec: ModelSpec, kv_heads: int) -> ModelSpec:
             return value._make(map(walk, value))
         return tuple(map(walk, value)) if isinstance(value, tuple) else value
 
-    found: ModelSpec = walk(spec)
+    model: ModelSpec = walk(spec)
     if not changed:
         raise UsageError(f"{spec.name!r} has no attention with key/value heads of its own")
-    return found
+    return model
 
 
 class PlacedTerm(NamedTuple):
@@ -569,7 +556,6 @@ class PlacedTerm(NamedTuple):
 def _outside(
     parts: Iterable[Part], role: str, stack: StackSpec | None = None
 ) -> Iterator[PlacedTerm]:
-    """Yield the parameters of parts outside the layers."""
     for term in terms_of(parts, role):
         yield PlacedTerm(term, term.role, term.label, stack)
 

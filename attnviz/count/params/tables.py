@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from attnviz.count.params.cache import STATES, CacheCount, CacheLine, bits, byte_count
 from attnviz.count.params.cost import BuiltCount, CostReport
@@ -88,12 +89,14 @@ def parameter_table(cost: CostReport, formulas: bool = False) -> doc.Table:
 
 def _part_row(line: PartLine, whole: int, formulas: bool, alone: bool) -> doc.Row:
     inner = line.role in ("attention", "feed_forward") and not line.detail and not alone
-    each = "differs" if line.each is None else count(line.each)  # if the layers differ
+    biased = len(line.terms) == 2 and line.terms[1].role == "bias" and not line.layers
+    several = not line.terms or (len(line.terms) > 1 and not biased)
+    one_layer = "differs" if line.one_layer is None else count(line.one_layer)
     cells = (
-        LM_HEAD if line.label == "head" else _said(line.label),
-        "" if inner else _shape(line),
+        LM_HEAD if line.label == "head" else line.label.replace("feed-forward", "MLP"),
+        "" if inner or several else " × ".join(map(str, line.terms[0].factors)),
         "" if line.per_head is None else count(line.per_head),
-        each if line.layers else "",
+        one_layer if line.layers else "",
         count(line.number),
         percentage(line.number, whole),
     )
@@ -107,31 +110,19 @@ def _part_row(line: PartLine, whole: int, formulas: bool, alone: bool) -> doc.Ro
     )
 
 
-def _said(label: str) -> str:
-    """Return the label of a part for people, who say MLP for JSON's feed-forward."""
-    return label.replace("feed-forward", "MLP")
-
-
-def _shape(line: PartLine) -> str:
-    """Return the size of a line's single matrix or vector, ``4096 × 4096``; empty for several."""
-    biased = len(line.terms) == 2 and line.terms[1].role == "bias" and not line.layers
-    if not line.terms or (len(line.terms) > 1 and not biased):
-        return ""
-    return " × ".join(map(str, line.terms[0].factors))
-
-
 def _below(line: PartLine) -> list[str]:
     """Return strings with a line's arithmetic: of each term, of their sum, and over all layers."""
-    several, once = len(line.terms) > 1, line.each if line.layers else line.number
+    several, once = len(line.terms) > 1, line.one_layer if line.layers else line.number
     texts = []
     for term in line.terms:
-        label = f"{_said(term.label)}: " if several else ""
+        label = f"{term.label.replace('feed-forward', 'MLP')}: " if several else ""
         texts.append(label + (f"{term.symbols} = " if term.symbols else "") + term.formula)
     if once is not None and several:
-        summed = " + ".join(count(term.number) for term in line.terms)
-        texts.append(f"{summed} = {count(once)}")
-    if line.each is not None and line.layers > 1:
-        texts.append(f"{count(line.each)} × {count(line.layers)} layers = {count(line.number)}")
+        texts.append(f"{' + '.join(count(term.number) for term in line.terms)} = {count(once)}")
+    if line.one_layer is not None and line.layers > 1:
+        texts.append(
+            f"{count(line.one_layer)} × {count(line.layers)} layers = {count(line.number)}"
+        )
     return texts
 
 
@@ -230,15 +221,11 @@ def built_table(built: BuiltCount) -> doc.Table:
 
 # What it costs to run -------------------------------------------------------------------------
 
-_Line = tuple[str, str, str, int]
-"""Label, value, note, and the bytes of memory that a bar shows, 0 for no bar."""
+_Line = tuple[str, str, str, int]  # label, value, note, bytes that a bar shows (0 for no bar)
 
 
 def overview_table(case: Case, cost: CostReport | BuiltCount, maps: bool = True) -> doc.Table:
-    """Return a table with a line each for memory, operations and the longest context.
-
-    case, cost: the counts. maps: whether to include attention maps, which few programs store.
-    """
+    """Return memory, operations and the longest context. maps: whether with attention maps."""
     sections = {
         "memory": _memory(case, cost, maps),
         "compute": _compute(cost) if isinstance(cost, CostReport) else (),
@@ -346,10 +333,7 @@ def _context(case: Case, cost: CostReport | BuiltCount) -> Iterator[_Line]:
 
 
 def detail_table(cost: CostReport | BuiltCount, formulas: bool = False) -> doc.Table:
-    """Return a table of the layers' caches, and of the operations if known; lines add up.
-
-    formulas: True adds the arithmetic of each line of the operations.
-    """
+    """Return the caches and operations, whose lines add up. formulas: with their arithmetic."""
     rows: list[doc.Row] = []
 
     def add(heading: str, facts: Iterable[tuple[str, str, str]]) -> None:
@@ -409,9 +393,6 @@ def _product(line: CacheLine, spec: AttentionSpec | None) -> str:
     return f"{counted(spec.kv_heads, 'KV head')} × {pair}"
 
 
-# Other lengths --------------------------------------------------------------------------------
-
-
 def length_table(
     case: Case, cost: CostReport, powers: Sequence[int], across: bool = False
 ) -> list[doc.Table]:
@@ -423,25 +404,31 @@ def length_table(
     if cost.spec.main.tokens is not None:
         return []
     lengths = {max((cost.tokens << max(power, 0)) >> max(-power, 0), 1) for power in powers}
-    costs = [cost.at_length(tokens) for tokens in sorted(lengths)]
+    costs = [
+        replace(cost, tokens=tokens, source_tokens=cost.at(tokens).source)
+        for tokens in sorted(lengths)
+    ]
     columns = {"tokens": [count(other.tokens) for other in costs]}
     if cost.cache.bytes:
         columns["KV cache"] = [bytes_text(other.cache.bytes) for other in costs]
         if cost.needed_bytes is not None:
             columns["total"] = [bytes_text(other.needed_bytes) for other in costs]
     if not cost.cache.bytes or not across:
-        visible = [operations(other.flops.total_visible) for other in costs]
-        columns[_pass_name(cost)] = visible
+        columns[_pass_name(cost)] = [operations(other.flops.total_visible) for other in costs]
         columns["attention weights"] = [bytes_text(other.maps.bytes) for other in costs]
     if case.fit is not None and not across:
         fits = [(other.needed_bytes or 0) <= case.fit.memory for other in costs]
-        columns[f"fits {bytes_text(case.fit.memory)}"] = ["yes" if one else "no" for one in fits]
+        columns[f"fits {bytes_text(case.fit.memory)}"] = [
+            "yes" if fitting else "no" for fitting in fits
+        ]
     if across:
         titles, *rows = ([title, *cells] for title, cells in columns.items())
         heads = [doc.Column(title, right=bool(index)) for index, title in enumerate(titles)]
         return [doc.Table(heads, list(map(doc.Row, rows)))]
     heads = [doc.Column(title, keep=9 - index) for index, title in enumerate(columns)]
-    tones: list[doc.Tone] = ["strong" if one.tokens == cost.tokens else "plain" for one in costs]
-    cells = zip(*columns.values(), strict=True)
-    rows_down = [doc.Row(row, tone=tone) for row, tone in zip(cells, tones, strict=True)]
+    cells = zip(costs, *columns.values(), strict=True)
+    rows_down = [
+        doc.Row(row, tone="strong" if other.tokens == cost.tokens else "plain")
+        for other, *row in cells
+    ]
     return [doc.Table(heads, rows_down, least=3)]

@@ -23,10 +23,7 @@ def count(number: int) -> str:
 
 
 def _rounded(part: int, whole: int, decimals: int) -> str:
-    """Return ``part / whole`` as a string with ``decimals`` decimals, rounded half up.
-
-    The result is exact for any size.
-    """
+    """Return ``part / whole`` with so many decimals, rounded half up, exact for any size."""
     scaled = (2 * part * 10**decimals + whole) // (2 * whole)
     left, right = divmod(scaled, 10**decimals)
     return f"{left:,}.{right:0{decimals}d}" if decimals else f"{left:,}"
@@ -41,10 +38,7 @@ def percentage(part: int, whole: int) -> str:
 
 
 def _scaled(number: int, names: tuple[str, ...]) -> str:
-    """Return a number as three or four digits and a unit; as a power of ten if no unit is enough.
-
-    names: the units, each a thousand times the one before.
-    """
+    """Return a number as 3 or 4 digits and a unit, each 1000 times the last, or a power of ten."""
     step = max((len(str(number)) - 1) // 3, 0)
     if step >= len(names):
         power = len(str(number)) - 1
@@ -95,9 +89,6 @@ def layer_span(group: LayerGroup) -> str:
     if group.indices is None:
         return f"all {group.repeat:,}" if group.repeat > 1 else "the only one"
     return spans(group.indices)
-
-
-# Titles ----------------------------------------------------------------------------------------
 
 
 def dtype_words(cost: CostReport | BuiltCount) -> str:

@@ -438,10 +438,7 @@ def _number(value: float | None, digits: int) -> float | None:
 
 
 def _packed(capture: PageCapture, heads: Iterable[int], exact: Sequence[int]) -> bytes:
-    """Return a zlib stream: the first byte of each weight of each head, then the second bytes.
-
-    exact: those of the heads that have second bytes.
-    """
+    """Return a zlib stream: the first byte of each weight of the heads, then those of ``exact``."""
     triangle = np.tri(len(capture.queries), dtype=bool) if capture.causal else None
     packer = zlib.compressobj(6, zlib.DEFLATED, 15, 9, zlib.Z_FILTERED)  # long runs, few repeats
     lows, parts = list[bytes](), list[bytes]()
@@ -480,10 +477,7 @@ _LOOK = 4
 
 
 def largest_changes(captures: Sequence[PageCapture]) -> Iterator[Look]:
-    """Yield the largest difference of each of the heads that differ most.
-
-    captures: those of ``with_difference``; nothing is yielded if they have no difference.
-    """
+    """Yield the largest change of each head that differs most, in a third capture, if any."""
     for capture in captures[2:]:
         sizes = [float(np.nanmax(np.abs(map_), initial=0.0)) for map_ in capture.weights]
         order = sorted(range(len(sizes)), key=lambda at: -sizes[at])

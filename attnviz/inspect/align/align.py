@@ -8,19 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.inspect.align.clips import Clips, heard
-from attnviz.inspect.align.pairs import GoldPairs, paired
 from attnviz.inspect.align.report import AlignReport, HeadErrors, HeadSet
 from attnviz.inspect.align.request import AlignRequest
-from attnviz.inspect.align.study import Example, Heads
+from attnviz.inspect.align.study import Clips, Example, GoldPairs, Heads, heard, paired
 from attnviz.measures.bootstrap import intervals
 from attnviz.models.model import Model
 from attnviz.models.work import ON_TORCH, Work
 from attnviz.progress import UNWATCHED, Advance
 
-_RANDOM = 20
-"""The number of random sets of heads."""
-
+_RANDOM = 20  # the number of random sets of heads
 Steps = list[tuple[int, float, float]]
 """Heads in the order in which they were added, with the errors on both halves."""
 
@@ -69,9 +65,10 @@ def align(
         if errors:
             asked[name] = min(errors, key=lambda way: errors[way]), sets
     reads = {
-        name: [each.read(sets) for each in halves[way][1]] for name, (way, sets) in asked.items()
+        name: [example.read(sets) for example in halves[way][1]]
+        for name, (way, sets) in asked.items()
     }
-    asked[study.guess], reads[study.guess] = ("", []), [each.guess() for each in held]
+    asked[study.guess], reads[study.guess] = ("", []), [example.guess() for example in held]
     # Per example, (set, example) in all: the mean over the random sets.
     terms = {name: _terms(held, read) for name, read in reads.items()}
     around = intervals(np.stack(list(terms.values()), axis=1), request.seed)
@@ -79,31 +76,36 @@ def align(
     apart = [None, *intervals(against[:, 1:], request.seed)]
     sets_told = []
     for at, (name, (way, sets)) in enumerate(asked.items()):
-        facts = [each.facts(read) for each, read in zip(held, reads[name], strict=True)]
-        told = HeadSet(
-            name,
-            tuple(heads[each] for each in sets[0]) if len(sets) == 1 else (),
-            error=float(terms[name].mean()),
-            interval=around[at],
-            apart=apart[at],
-            reading=way,
-            further=study.further(np.concatenate(facts, axis=-1)),
+        facts = [example.facts(read) for example, read in zip(held, reads[name], strict=True)]
+        sets_told.append(
+            HeadSet(
+                name,
+                tuple(heads[head] for head in sets[0]) if len(sets) == 1 else (),
+                error=float(terms[name].mean()),
+                interval=around[at],
+                apart=apart[at],
+                reading=way,
+                further=study.further(np.concatenate(facts, axis=-1)),
+            )
         )
-        sets_told.append(told)
     alone: list[Heads] = [[head] for head in range(count)]
     single = zip(heads, *(_errors(half, alone).tolist() for half in (choosing, held)), strict=True)
-    words = [each.words(read[0]) for each, read in zip(held, reads["chosen"], strict=True)]
+    words = [
+        word
+        for example, read in zip(held, reads["chosen"], strict=True)
+        for word in example.words(read[0])
+    ]
     return AlignReport(
         model=model.info,
-        choosing=tuple(each.name for each in choosing),
-        held=tuple(each.name for each in held),
+        choosing=tuple(example.name for example in choosing),
+        held=tuple(example.name for example in held),
         recipe=reading,
         frame=study.frame,
         heads=tuple(HeadErrors(*head, *errors) for head, *errors in single),
         published=tuple(study.published),
         steps=tuple(HeadErrors(*heads[head], *errors) for head, *errors in steps),
         sets=tuple(sets_told),
-        words=tuple(word for some in words for word in some),
+        words=tuple(words),
         notes=tuple(dict.fromkeys([*model.info.notes, *study.notes])),
         index_base=request.index_base,
     )
@@ -112,10 +114,7 @@ def align(
 def _greedy(
     choosing: Sequence[Example], held: Sequence[Example], most: int
 ) -> tuple[Steps, list[int]]:
-    """Return the heads that were added, each the one that leaves the least error, and the best set.
-
-    The heads and the size of the set are chosen by the errors on ``choosing``.
-    """
+    """Return the heads as they were added, each with the least error left, and the best set."""
     taken, steps = list[int](), Steps()
     while len(taken) < most:
         left = [head for head in range(len(choosing[0].scores)) if head not in taken]
@@ -129,9 +128,8 @@ def _greedy(
 
 def _errors(examples: Sequence[Example], sets: Sequence[Heads]) -> NDArray[np.float64]:
     """Return the error (set,) over examples: all that is wrong by all that there is."""
-    wrong, whole = np.sum([each.wrong(each.read(sets)) for each in examples], axis=0).T
-    errors: NDArray[np.float64] = wrong / whole
-    return errors
+    wrong, whole = np.sum([example.wrong(example.read(sets)) for example in examples], axis=0).T
+    return wrong / whole
 
 
 def _terms(examples: Sequence[Example], reads: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
@@ -140,8 +138,9 @@ def _terms(examples: Sequence[Example], reads: Sequence[NDArray[Any]]) -> NDArra
     Of a quotient of sums R = Σn / Σd it is R + (n − R d) / mean(d), the term of its linearisation
     (Cochran 1977, "Sampling Techniques", section 6.5). Several sets are taken in the mean.
     """
-    counts = [each.wrong(read).mean(axis=0) for each, read in zip(examples, reads, strict=True)]
+    counts = [
+        example.wrong(read).mean(axis=0) for example, read in zip(examples, reads, strict=True)
+    ]
     wrong, whole = np.array(counts).T
     error = wrong.sum() / whole.sum()
-    terms: NDArray[np.float64] = error + (wrong - error * whole) / whole.mean()
-    return terms
+    return error + (wrong - error * whole) / whole.mean()

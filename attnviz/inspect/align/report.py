@@ -38,12 +38,6 @@ class HeadSet(NamedTuple):
     reading: str
     further: Mapping[str, float]
 
-    def data(self) -> dict[str, Any]:
-        """Return the set as JSON has it."""
-        own = self._asdict()
-        further: Mapping[str, float] = own.pop("further")
-        return {**own, **further}
-
 
 class TimedWord(NamedTuple):
     """A word of a held-out clip: the true seconds, and those by the chosen heads."""
@@ -113,17 +107,20 @@ class AlignReport(Report):
         return f"L{layer + self.index_base}H{head + self.index_base}"
 
     def data(self) -> dict[str, Any]:
-        """Return the JSON object that ``--json`` prints."""
         return {
             "schema": "attnviz.align/1",
             "model": model_facts(self.model),
             "alignment_heads": self.alignment_heads,
             "measure": "alignment error rate" if self.frame is None else "seconds",
             **fields_of(self, ("recipe", "frame", "choosing", "held", "published", "notes")),
-            "sets": [one.data() for one in self.sets],
-            "steps": [step._asdict() for step in self.steps],
-            "heads": [head._asdict() for head in self.heads],
-            "words": [word._asdict() for word in self.words],
+            "sets": [
+                {name: getattr(heads, name) for name in heads._fields[:-1]} | dict(heads.further)
+                for heads in self.sets
+            ],
+            **{
+                name: [row._asdict() for row in getattr(self, name)]
+                for name in ("steps", "heads", "words")
+            },
         }
 
     def rows(self) -> Iterator[tuple[object, ...]]:

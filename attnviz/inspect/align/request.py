@@ -10,8 +10,7 @@ from attnviz.errors import UsageError
 from attnviz.options import IndexBase, Options, option
 
 if TYPE_CHECKING:  # these import NumPy
-    from attnviz.inspect.align.clips import Clips
-    from attnviz.inspect.align.pairs import GoldPairs
+    from attnviz.inspect.align.study import Clips, GoldPairs
 
 
 @dataclass(frozen=True)
@@ -56,14 +55,12 @@ class AlignOptions(Options):
 
         Raises LoadError or UsageError for files that are none.
         """
-        if self.pairs is not None:
-            from attnviz.inspect.align.pairs import read_gold
+        from attnviz.inspect.align.study import Clips, find_clips, read_gold, read_words
 
+        if self.pairs is not None:
             if recipe is not None:
                 raise UsageError("--recipe is for audio: both ways are tried with --pairs")
             return read_gold(self.pairs, self.prefix)
-        from attnviz.inspect.align.clips import Clips, find_clips, read_words
-
         assert self.words is not None
         words = read_words(self.words)
         return Clips(find_clips(self.audio, words), words)

@@ -11,11 +11,8 @@ from attnviz.draw.numbers import counted
 from attnviz.draw.provenance import model_words, named
 from attnviz.inspect.align.report import AlignReport, HeadErrors, HeadSet
 
-_NAMED = 6
-"""The most heads that a table names."""
-
-_SHOWN = 200
-"""The most words of a table; files have all."""
+_NAMED = 6  # the most heads that a table names
+_SHOWN = 200  # the most words of a table; files have all
 
 
 class _Scale(NamedTuple):
@@ -54,16 +51,17 @@ def document(report: AlignReport) -> doc.Document:
     words = counted(len(report.words), "word")
     recipe = f"recipe of {report.recipe}" if report.frame else f"rows: {_rows(report)}"
     about = [*model_words(report.model), (examples, False), (words, False), (recipe, False)]
-    parts: list[doc.Group] = [doc.Group([doc.Facts(about)])]
-    parts += [doc.Group([doc.Note(note) for note in report.notes])] if report.notes else []
-    parts += [doc.Group([_sets(report), _listed(report)]), doc.Group([_grid(report)])]
-    parts += [doc.Group([_curve(report)]), doc.Group([_ranking(report)])]
-    parts += [doc.Group([_words(report)])]
+    tables = (_grid(report), _curve(report), _ranking(report), _words(report))
     hints = ["--save heads.json", "--recipe transformers", "--explain"]
     return doc.Document(
         f"alignment heads of {report.model.name}",
         f"Alignment heads of {report.model.name}",
-        parts,
+        [
+            doc.Group([doc.Facts(about)]),
+            *[doc.Group(list(map(doc.Note, report.notes)))] * bool(report.notes),
+            doc.Group(_sets(report)),
+            *(doc.Group([table]) for table in tables),
+        ],
         doc.Explanation("align", f"measured on {examples}, {words}."),
         doc.next_steps(hints if report.frame else hints[::2], tone="faint"),
         heading=[*named(report.model), (examples, False), (words, False)],
@@ -73,7 +71,6 @@ def document(report: AlignReport) -> doc.Document:
 
 
 def _finding(report: AlignReport) -> str:
-    """Return how well the chosen heads align words, beside each control."""
     scale = _scale(report)
     verb = "times" if report.frame else "links"
     if report.model.weights == "random" or report.model.untrained:
@@ -82,17 +79,14 @@ def _finding(report: AlignReport) -> str:
     others = [other for other in report.sets[1:] if not other.name.startswith("chosen")]
     heads = counted(len(chosen.heads), "chosen head")
     told = ", ".join(f"by {_by(other.name)} {scale.write(other.error)}" for other in others)
-    error = scale.write(chosen.error)
-    said = (
-        f"Words begin {error} ms off by {heads}"
-        if report.frame
-        else f"Alignment error rate {error}% by {heads} ({_rows(report)})"
-    )
-    sentence = f"{said}, on {counted(len(report.held), f'held-out {scale.noun}')}; {told}."
+    claim = f"Alignment error rate {scale.write(chosen.error)}% by {heads} ({_rows(report)})"
+    if report.frame:
+        claim = f"Words begin {scale.write(chosen.error)} ms off by {heads}"
+    sentence = f"{claim}, on {counted(len(report.held), f'held-out {scale.noun}')}; {told}."
     if chosen.error >= others[-1].error:
         return f"{sentence} No heads {verb[:-1]} these words better than {_by(others[-1].name)}."
-    rival = next((one for one in others if one.name == "published list"), None)
-    rival = rival if report.frame else min(others, key=lambda one: one.error)
+    rival = next((other for other in others if other.name == "published list"), None)
+    rival = rival if report.frame else min(others, key=lambda other: other.error)
     if rival is None:
         return sentence
     if chosen.error > rival.error:
@@ -102,51 +96,45 @@ def _finding(report: AlignReport) -> str:
     return f"{sentence} Better than {_by(rival.name)} beyond chance."
 
 
-# Tables --------------------------------------------------------------------------------------
-
-
 def _names(report: AlignReport, heads: Sequence[tuple[int, int]]) -> str:
     names = [report.head_name(*head) for head in sorted(heads)[:_NAMED]]
     more = f" and {len(heads) - _NAMED} more" if len(heads) > _NAMED else ""
     return " ".join(names) + more
 
 
-def _sets(report: AlignReport) -> doc.Table:
-    scale, most = _scale(report), max(one.error for one in report.sets)
+def _sets(report: AlignReport) -> tuple[doc.Table, doc.Facts]:
+    """Return the table of sets, and the chosen heads as ``generation_config`` takes them."""
+    scale, most = _scale(report), max(heads.error for heads in report.sets)
 
     def span(interval: tuple[float, float] | None, sign: str = "") -> str:
         return "–" if interval is None else " to ".join(scale.write(end, sign) for end in interval)
 
     if report.frame:
         further: list[doc.ColumnOf[HeadSet]] = [
-            doc.ColumnOf("median", lambda one: scale.write(one.further["median"]), keep=7),
-            doc.ColumnOf("over 200 ms", lambda one: f"{one.further['late']:.0%}", keep=6),
+            doc.ColumnOf("median", lambda row: scale.write(row.further["median"]), keep=7),
+            doc.ColumnOf("over 200 ms", lambda row: f"{row.further['late']:.0%}", keep=6),
         ]
     else:
         further = [
-            doc.ColumnOf("precision", lambda one: scale.write(one.further["precision"]), keep=6),
-            doc.ColumnOf("recall", lambda one: scale.write(one.further["recall"]), keep=7),
-            doc.ColumnOf("row", lambda one: one.reading, right=False, keep=8),
+            doc.ColumnOf("precision", lambda row: scale.write(row.further["precision"]), keep=6),
+            doc.ColumnOf("recall", lambda row: scale.write(row.further["recall"]), keep=7),
+            doc.ColumnOf("row", lambda row: row.reading, right=False, keep=8),
         ]
     columns: list[doc.ColumnOf[HeadSet]] = [
-        doc.ColumnOf("set", lambda one: one.name, right=False),
-        doc.ColumnOf("error", lambda one: scale.write(one.error)),
-        doc.ColumnOf("95%", lambda one: span(one.interval), keep=5),
-        doc.ColumnOf("chosen less", lambda one: span(one.apart, "+"), keep=4),
+        doc.ColumnOf("set", lambda row: row.name, right=False),
+        doc.ColumnOf("error", lambda row: scale.write(row.error)),
+        doc.ColumnOf("95%", lambda row: span(row.interval), keep=5),
+        doc.ColumnOf("chosen less", lambda row: span(row.apart, "+"), keep=4),
         *further,
-        doc.ColumnOf("heads", lambda one: _names(report, one.heads), right=False, keep=3),
+        doc.ColumnOf("heads", lambda row: _names(report, row.heads), right=False, keep=3),
     ]
-    return doc.table(
+    table = doc.table(
         report.sets,
         *columns,
-        row=lambda one: {"bar": (one.error, most), "tone": "plain"},
+        row=lambda row: {"bar": (row.error, most), "tone": "plain"},
         title=[("Sets of heads", True), (f"{scale.title}, held-out {scale.noun}s", False)],
     )
-
-
-def _listed(report: AlignReport) -> doc.Facts:
-    """Return the chosen heads as they are written into ``generation_config``."""
-    return doc.Facts([(f"alignment_heads = {report.alignment_heads}", False)])
+    return table, doc.Facts([(f"alignment_heads = {report.alignment_heads}", False)])
 
 
 def _ranking(report: AlignReport) -> doc.Table:
@@ -168,7 +156,6 @@ def _ranking(report: AlignReport) -> doc.Table:
 
 
 def _words(report: AlignReport) -> doc.Table:
-    """Return each word of the held-out examples beside the truth."""
     columns: list[doc.ColumnOf[Any]] = [doc.ColumnOf("word", lambda word: word.word, right=False)]
     if report.frame:
         columns += [
@@ -199,30 +186,29 @@ def _grid(report: AlignReport) -> doc.HeadGrid:
     least, most = (choose(head.held for head in report.heads) for choose in (min, max))
     cells = {}
     for head in report.heads:
-        place = head.layer, head.head
+        key = head.layer, head.head
         near = (most - head.held) / (most - least) if most > least else 0.0
-        letter = "c" * (place in report.sets[0].heads) + "p" * (place in report.published)
-        cells[place] = doc.Cell(
+        letter = "c" * (key in report.sets[0].heads) + "p" * (key in report.published)
+        cells[key] = doc.Cell(
             near,
             doc.Tint(round(255 * near)),
             text=scale.write(head.held).partition(".")[0],
             letter=letter,
-            tip=f"{report.head_name(*place)}: {scale.write(head.held)} {scale.unit}",
+            tip=f"{report.head_name(*key)}: {scale.write(head.held)} {scale.unit}",
             values={"error": head.held},
         )
-    key = [doc.Key(None, "chosen", "c")]
-    key += [doc.Key(None, "published", "p")] if report.published else []
+    legend = [doc.Key(None, "chosen", "c")]
+    legend += [doc.Key(None, "published", "p")] if report.published else []
     title = [("Each head alone", True), (f"held-out {scale.title}", False)]
-    return doc.head_grid(cells, report.index_base, title=title, key=key)
+    return doc.head_grid(cells, report.index_base, title=title, key=legend)
 
 
 def _curve(report: AlignReport) -> doc.Plot:
-    """Return the error by the number of heads, on both halves of the clips."""
     scale = _scale(report)
     levels = [
-        doc.Level(one.error * scale.factor, one.name)
-        for one in report.sets[1:]
-        if one.name in ("published list", "all of the last half")
+        doc.Level(control.error * scale.factor, control.name)
+        for control in report.sets[1:]
+        if control.name in ("published list", "all of the last half")
     ]
     lines = [
         doc.Curve(
@@ -240,7 +226,7 @@ def _curve(report: AlignReport) -> doc.Plot:
 
 
 def _first(report: AlignReport, columns: int, lines: int) -> Sequence[doc.Group]:
-    sets = doc.Group([_sets(report), _listed(report)])
+    sets = doc.Group(_sets(report))
     grid, curve = doc.Group([_grid(report)], yields=1), doc.Group([_curve(report)], yields=2)
     words = doc.Group([_words(report)], yields=3)
     if columns < 100:

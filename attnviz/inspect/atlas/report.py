@@ -12,10 +12,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.draw.files import whole_directory
 from attnviz.draw.html import document_html
-from attnviz.draw.report import Report
+from attnviz.draw.report import Report, fields_of
 from attnviz.draw.values import model_facts, table_of, write_object
-from attnviz.draw.whole_file import whole_directory
 from attnviz.engine.capture import capture
 from attnviz.engine.known_labels import known_labels
 from attnviz.inspect.head.report import Firing
@@ -146,21 +146,13 @@ class HeadAtlas:
 
     def data(self) -> dict[str, Any]:
         """Return the facts of the head as a JSON object, which is one line of ``heads.jsonl``."""
+        measured = ("scores", "base_rate", "texts", "histogram", "share", "median", "pattern")
         return {
-            "layer": self.layer,
-            "head": self.head,
-            "scores": self.scores,
-            "base_rate": self.base_rate,
-            "texts": self.texts,
-            "histogram": self.histogram,
-            "share": self.share,
-            "median": self.median,
-            "pattern": self.pattern,
+            **fields_of(self, ("layer", "head", *measured)),
             "prefers": None if self.prefers is None else self.prefers._asdict(),
             "fires": [_place(fired) for fired in self.fires],
             "tenths": [[_place(fired) for fired in tenth] for tenth in self.tenths],
-            "by_distance": self.by_distance,
-            "even": self.even,
+            **fields_of(self, ("by_distance", "even")),
         }
 
 
@@ -194,11 +186,7 @@ class AtlasReport(Report, Provenance):
             "kind": self.kind,
             "source": self.source or None,
             "index_base": 0,
-            "complete": self.complete,
-            "notes": self.notes,
-            "texts": self.texts,
-            "tokens": self.tokens,
-            "sampled": self.sampled,
+            **fields_of(self, ("complete", "notes", "texts", "tokens", "sampled")),
             "bins": {name: edges(name) for name in NAMES},
             "distances": [*distances(self.kind)],
             "heads": [head.data() for head in self.heads],
@@ -266,14 +254,11 @@ class AtlasReport(Report, Provenance):
 def _place(fired: Fired) -> dict[str, Any]:
     link = fired.link
     return {
-        "text": link.text,
-        "query": link.query,
-        "key": link.key,
+        **fields_of(link, ("text", "query", "key")),
         "query_token": link.queries.texts[link.query],
         "key_token": link.keys.texts[link.key],
         "weight": link.weight,
-        "usual": fired.usual,
-        "even": fired.even,
+        **fields_of(fired, ("usual", "even")),
     }
 
 

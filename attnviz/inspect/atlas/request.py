@@ -12,7 +12,7 @@ from attnviz.options import AttentionKind, IndexBase, Options, Truncation, optio
 class _Kept(Options, panel="What to keep"):
     """The options on how many places are kept, and where the atlas is written."""
 
-    top: int = option("N", "Keep the top N activating examples of each head.", 10, min=1, max=1000)
+    top: int = option("N", "Keep the N top-activating examples for each head.", 10, min=1, max=1000)
     out: Path | None = option("DIR", "Write the atlas to DIR, which must not exist yet.")
 
 

@@ -26,7 +26,7 @@ from attnviz.inspect.atlas.report import (
     edges,
 )
 from attnviz.inspect.head.report import Hurt, around, link_ends, link_words
-from attnviz.inspect.heads.screen import measures, page_capture
+from attnviz.inspect.heads.look import measures, page_capture
 from attnviz.measures.registry import said_name
 from attnviz.records import HeadsRecord
 
@@ -73,9 +73,6 @@ def _name(report: AtlasReport, head: HeadAtlas) -> str:
     return report.head_name((head.layer, head.head))
 
 
-# The finding ---------------------------------------------------------------------------------
-
-
 def finding(report: AtlasReport) -> str:
     """Return the finding: which heads fire on which token, and its share of all tokens."""
     lead = "" if report.complete else f"Incomplete: {counted(report.texts, 'text')}. "
@@ -119,9 +116,6 @@ def _strongest(report: AtlasReport) -> str:
         f"most strongly relative to its control: “{query}” attends to “{key}”, {weight} (control "
         f"{base}, uniform {even})."
     )
-
-
-# The first screen ----------------------------------------------------------------------------
 
 
 def _first(report: AtlasReport, columns: int, lines: int) -> Sequence[doc.Group]:
@@ -286,8 +280,6 @@ def _places(report: AtlasReport, head: HeadAtlas) -> list[doc.Table]:
         ),
     ]
 
-
-# The page ------------------------------------------------------------------------------------
 
 _SHARE = "share"
 _SAID = {FIRES: "strongest link, mean over texts", _SHARE: "share of texts that fire"}

@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.draw.files import check_writable, whole_file
 from attnviz.draw.labels import visible
-from attnviz.draw.whole_file import check_writable, whole_file
 from attnviz.errors import UsageError
 from attnviz.inspect.check.measure import (
     Baseline,
@@ -233,10 +233,7 @@ def initial_rules(measured: CheckedModel, path: Path, name: str) -> str:
 
 
 def _js_noise(measured: CheckedModel, noise: CheckedModel) -> float:
-    """Return the largest divergence that noise causes in any head: in bits, mean over texts.
-
-    It is at least the divergence of the means, in which opposite changes of single texts cancel.
-    """
+    """Return the largest mean divergence over texts, in bits, that noise causes in any head."""
     moved = [
         js_divergence(*(text.sums / text.sums.sum(-1, keepdims=True) for text in pair))
         for pair in zip(measured.built_in, noise.built_in, strict=True)
@@ -252,11 +249,7 @@ def _above(value: float) -> float:
 
 
 def _margins(now: Baseline, noise: Baseline) -> dict[bool, float]:
-    """Return margins for scores: twice the largest change of any score by noise.
-
-    The key True is for relations, False for all other scores. A relation changes by whole word
-    pairs, so its margin would hide changes of the other scores.
-    """
+    """Return twice the largest change of a score by noise, by whether it is of a relation."""
     moved = {True: [_LEAST_SCORE], False: [_LEAST_SCORE]}
     for head, scores in now.scores.items():
         for name, score in scores.items():
@@ -285,10 +278,7 @@ def _keeps_label(report: PatternReport, head: PatternScores, margins: Mapping[bo
 
 
 def _losses(measured: CheckedModel) -> list[NDArray[np.float64]] | None:
-    """Return for each built-in text the losses of its tokens in nats.
-
-    None if the model predicts no tokens. Raises LoadError or UsageError if a loss is not finite.
-    """
+    """Return the finite losses of each built-in text, in nats; None without predicted tokens."""
     losses = [text.losses for text in measured.built_in if text.losses is not None]
     if len(losses) < len(measured.built_in):
         return None

@@ -10,9 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from attnviz.draw.document import Document
+from attnviz.draw.files import whole_file
 from attnviz.draw.labels import visible
 from attnviz.draw.markdown import document_markdown
-from attnviz.draw.whole_file import whole_file
 from attnviz.inspect.check.report import CheckReport, Outcome, printable
 from attnviz.inspect.check.screen import brief
 
@@ -47,10 +47,7 @@ def _measured(outcome: Outcome) -> str:
 
 
 def github_lines(report: CheckReport) -> Iterator[str]:
-    """Yield GitHub Actions' commands that annotate a file, one for each rule that does not hold.
-
-    Files are named from the root of the checkout, GITHUB_WORKSPACE, wherever attnviz runs.
-    """
+    """Yield GitHub's annotations of broken rules, with files named from the checkout's root."""
     path = report.path
     with suppress(OSError):  # the working directory is gone
         whole = Path(os.path.realpath(path))

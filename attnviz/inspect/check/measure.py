@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.draw.files import check_writable, whole_file
 from attnviz.draw.labels import short_name, visible
 from attnviz.draw.values import model_facts, write_object
-from attnviz.draw.whole_file import check_writable, whole_file
 from attnviz.engine.head_run import Head, Run
 from attnviz.engine.probing import Probing, open_probing
 from attnviz.engine.selection import choose_heads
@@ -94,11 +94,7 @@ class Baseline:
         return f"{short_name(self.info.name)} {(self.info.revision or '')[:7]}".rstrip()
 
     def js_divergence(self, other: Baseline) -> dict[Head, float]:
-        """Return how far each head's attention by distance is from that of another baseline.
-
-        The value for each (layer, head) is the Jensen–Shannon divergence in bits; NaN if a number
-        of either is not finite.
-        """
+        """Return by head the divergence of attention by distance, in bits; NaN if not finite."""
         pairs = {head: (shares, other.shares[head]) for head, shares in self.shares.items()}
         return {
             head: float(js_divergence(*pair)) if np.isfinite(pair).all() else math.nan
@@ -125,10 +121,7 @@ class Baseline:
 
 
 def check_finite(baseline: Baseline) -> None:
-    """Raise an error if a head's attention is not finite, so that it cannot be compared.
-
-    The error is a LoadError if parameters of the model are not finite; else a UsageError.
-    """
+    """Raise UsageError, or LoadError for broken parameters, if attention is not finite."""
     lost = [
         f"L{layer}H{head}"
         for (layer, head), shares in baseline.shares.items()
@@ -174,11 +167,7 @@ def write_baseline(path: Path, baseline: Baseline) -> None:
 
 
 def check_beside(path: Path, rules: Path) -> None:
-    """Raise an error unless ``path`` is writable and in the directory of the rules or below.
-
-    rules: the file of rules, which may be a stranger's: neither a name in it nor a link may lead a
-    baseline elsewhere.
-    """
+    """Raise an error unless ``path``, links followed, is writable beside or below ``rules``."""
     folder = os.path.realpath(rules.parent)
     if not Path(os.path.realpath(path)).is_relative_to(folder):
         raise UsageError(
@@ -373,10 +362,7 @@ class CheckedModel:
         )
 
     def masses(self, given: Input, rows: range, keys: range) -> dict[int, NDArray[np.float64]]:
-        """Return for each layer the attention (head,) of the queries ``rows`` to the keys ``keys``.
-
-        Weights are summed over the keys, then averaged over the queries. rows, keys: positions.
-        """
+        """Return by layer the attention (head,) to all ``keys`` together, mean over ``rows``."""
         part = np.s_[:, rows.start : rows.stop, keys.start : keys.stop]
         maps = self._run(given).weights.items()
         return {layer: own[part].sum(-1, dtype=np.float64).mean(-1) for layer, own in maps}

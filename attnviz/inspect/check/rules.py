@@ -78,10 +78,7 @@ class Given(NamedTuple):
         return path
 
     def measured(self, noun: str, key: str, known: Iterable[str]) -> str:
-        """Return the name of the measure under a key; display names and former names are accepted.
-
-        noun: for the measure in messages. Raises ValueError for an unknown name.
-        """
+        """Return a key's measure, also by a former name; ValueError, with ``noun``, if unknown."""
         names = typed_names(known)
         typed = " ".join(self.word(key).lower().replace("_", " ").split())
         if typed not in names:
@@ -161,11 +158,7 @@ def _probed(model: CheckedModel, **fields: Any) -> Mapping[str, Any]:
 
 
 def baseline_rule(given: Given) -> Rule:
-    """Return a rule on how far heads are from a saved baseline.
-
-    The distance is the ``js_divergence`` of attention by distance in bits, or ``score_change``, the
-    largest change of any pattern score. A share of the heads must lie within the bounds.
-    """
+    """Return a rule on the share of heads whose attention or scores are near a baseline's."""
     asked = [key for key in _AGAINST if key in given.table]
     if len(asked) != 1 or not isinstance(given.table[asked[0]], dict):
         raise ValueError(
@@ -241,11 +234,7 @@ def loss_rule(given: Given) -> Rule:
 
 
 def span_rule(given: Given) -> Rule:
-    """Return a rule on the attention of some queries to a span: their mean, over one or all heads.
-
-    given: an entry of the file of rules. Its span is a word, words, or an index, as for ``heads
-    --token``; the queries are the ``last`` or ``all``, or named like the span.
-    """
+    """Return a rule on the mean attention of queries to a span of a text, of one or all heads."""
     if given.text is None and "text" not in given.table:
         raise ValueError('a span belongs to a text: add text = "…" here or at the top of the file')
     text, span = given.word("text", given.text), given.word("span")
@@ -310,10 +299,7 @@ def rows_rule(given: Given) -> Rule:
 
 
 class RuleKind(NamedTuple):
-    """A kind of rule. name: in JUnit. keys: the further keys that its tables may have.
-
-    read: makes a rule from what the file gives; raises ValueError if that is wrong.
-    """
+    """A kind of rule: its name in JUnit, how it is read (or ValueError), its further keys."""
 
     name: str
     read: Callable[[Given], Rule]

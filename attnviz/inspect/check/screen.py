@@ -53,11 +53,7 @@ def _first(report: CheckReport, columns: int, lines: int) -> list[doc.Group]:
 
 
 def _rule_table(report: CheckReport, least: int = 0) -> doc.Table:
-    """Return a table with a row for each rule; those that do not hold come first.
-
-    Otherwise the order is that of the file. least: how many rows a first screen must show, in full;
-    0 for the whole table.
-    """
+    """Return a row for each rule, broken ones first. least: the rows a first screen must show."""
     order = [*_TONES]
 
     def measured_on(outcome: Outcome) -> str:

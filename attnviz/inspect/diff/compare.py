@@ -79,10 +79,7 @@ class LiveSide:
 
 @dataclass(frozen=True)
 class SavedResult:
-    """A result that ``patterns`` saved as JSON, as one side of a comparison.
-
-    heads: label and scores by (layer, head). text: the text that was scored; None for the probes.
-    """
+    """Scores of heads that ``patterns`` saved as JSON; of one ``text``, or None for the probes."""
 
     name: str
     info: ModelInfo
@@ -225,10 +222,7 @@ def _grid(grid: Grid | None) -> str:
 def require_alike(
     first: Sequence[Input], second: Sequence[Input], kind: Kind, *, two_texts: bool
 ) -> None:
-    """Raise UsageError unless both models run on the same tokens.
-
-    two_texts: B was given other texts; then only the numbers of tokens must be equal.
-    """
+    """Raise UsageError unless A and B have the same tokens, or as many with ``two_texts``."""
     for number, both in enumerate(zip(first, second, strict=True), start=1):
         queries, keys = ([own.queries(kind) for own in both], [own.keys(kind) for own in both])
         for a, b in (queries, keys):
@@ -475,10 +469,7 @@ class MeanOverTexts(NamedTuple):
 
 
 def over_texts(values: Values, seed: int) -> list[MeanOverTexts]:
-    """Return the mean of each column over texts, with its bootstrap interval.
-
-    values: (text, column), not below zero, so that no end of an interval is.
-    """
+    """Return the mean over texts of each column, with its interval. values: (text, column), ≥ 0."""
     means = []
     for mean, ends in zip(values.mean(axis=0).tolist(), intervals(values, seed), strict=True):
         known = ends is not None and math.isfinite(ends[0])
@@ -487,11 +478,7 @@ def over_texts(values: Values, seed: int) -> list[MeanOverTexts]:
 
 
 def predictions(first: ModelMaps, second: ModelMaps) -> Predictions | None:
-    """Return how far two models' next-token predictions differ, or None.
-
-    None if a model has no predictions, or NaN. Ids must mean the same tokens in both; those beyond
-    the smaller vocabulary are left out.
-    """
+    """Return how far two models' predictions differ over shared ids; None without any, or NaN."""
     apart, same, outside = [], [], None
     for both in zip(first.texts, second.texts, strict=True):
         p, q = (text.predictions for text in both)
@@ -526,11 +513,7 @@ def pairs_by_index(first: Mapping[int, int], second: Mapping[int, int]) -> list[
 
 
 def matched_pairs(first: ModelMaps, second: ModelMaps) -> list[Pair]:
-    """Return the pairs of heads with the least sum of divergences: (head of A, head of B).
-
-    Heads are paired within layers if both models have equally many layers, else over the whole
-    model. Raises UsageError if too many pairs of heads would have to be compared.
-    """
+    """Return pairs (of A, of B) of least divergence, by layer if possible; UsageError for many."""
     heads, others = first.heads, second.heads
     groups = [(heads_of(heads), heads_of(others))]
     if len(heads) == len(others):

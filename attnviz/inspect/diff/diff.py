@@ -179,11 +179,7 @@ def _measured(
     same: bool = False,
     two_texts: bool = False,
 ) -> MeasuredSide:
-    """Measure one side of a comparison: its attention maps and its heads.
-
-    first: the measurements of A, if this is B. same: whether B is loaded as A is. two_texts:
-        whether B runs on other texts than A.
-    """
+    """Measure one side. first: A, if this is B. same: B is loaded as A. two_texts: not A's."""
     probing = open_probing(model, request.kind)
     inputs = side_inputs(probing, side, request.truncate)
     if first is not None:
@@ -223,7 +219,7 @@ def _on_pictures(model: Any, names: Sequence[str]) -> dict[Head, HeadState]:
     A score is the number behind the label of its name on each picture: the share of the attention
     of all patches on a sink, or by how much a local head is nearer than uniform attention.
     """
-    from attnviz.inspect.pictures.pictures import label_over, on_each  # imports torch
+    from attnviz.inspect.picture.picture import label_over, on_each  # imports torch
 
     reports = [*on_each(model, names)]
     states = {}
@@ -248,10 +244,7 @@ def _on_pictures(model: Any, names: Sequence[str]) -> dict[Head, HeadState]:
 
 
 def _noise(request: DiffRequest, name: str, side: MeasuredSide, model: Model) -> Noise:
-    """Return the noise floor: the given one, or one measured by comparing a model with itself.
-
-    name: A or B. model: a torch model that was loaded by name is converted to other numbers.
-    """
+    """Return the given noise floor, or that of A or B (``name``) in other numbers than its own."""
     if request.noise_floor is not None:
         return Noise(Floor(request.noise_floor), "given")
     whole, other = side.maps, in_other_numbers(model)
@@ -344,11 +337,7 @@ def _held(
 
 
 def _example(report: DiffReport, a: ModelMaps, b: ModelMaps, js: Floats) -> ChangedMaps | None:
-    """Return the maps of the head that changed most over a short text where it changed much.
-
-    None if no attention changed, or no text was recorded whole. With texts too few for a test the
-    noise floor decides.
-    """
+    """Return the maps of the head that changed most, over a short text; None without a change."""
     moved: Sequence[HeadChange] = report.changed
     if report.noise and report.texts < LEAST_TEXTS:
         moved = [change for change in report.changes if change.js > report.noise.floor.js]

@@ -24,10 +24,7 @@ _COLUMNS = (
 
 
 class Floor(NamedTuple):
-    """The noise floor: the divergence that rounding alone causes, one bound for all heads.
-
-    js, output: as in ``compare.Divergences``; twice the largest mean over texts of any head.
-    """
+    """The divergences that rounding causes: twice the largest mean over texts of any head."""
 
     js: float
     output: float = math.nan
@@ -149,10 +146,7 @@ class HeadChange:
 
     @property
     def size(self) -> float:
-        """Return the larger of ``js`` and ``output``, of those that are known.
-
-        For saved results, which have neither, it is the largest change of a score of its labels.
-        """
+        """Return the larger of ``js`` and ``output``; of saved ones the largest score change."""
         known = [value for value in (self.js, self.output) if math.isfinite(value)]
         if known:
             return max(known)

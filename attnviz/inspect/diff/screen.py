@@ -200,10 +200,7 @@ def _described(report: DiffReport, change: HeadChange) -> str:
 
 
 def _earliest(report: DiffReport) -> str:
-    """Return a sentence on the changed heads of the first layer that has any; empty without them.
-
-    They come first because later layers depend on them.
-    """
+    """Return a sentence on the first layer with changed heads, which later layers depend on."""
     changed = [change for change in report.ranked if change.differs]
     if report.saved or not changed:
         return ""
@@ -271,11 +268,7 @@ def amount(value: float) -> str:
 
 
 def _grids(report: DiffReport) -> list[doc.HeadGrid]:
-    """Return grids of A's heads: how far attention and output of each are from those in B.
-
-    For a saved result it is the change of the head's score. Changed heads are shaded.
-    There are none for fewer than two heads, and none of outputs that were not compared.
-    """
+    """Return grids of how far each head in A is from that in B, the changed ones shaded."""
     if len(report.changes) < 2:
         return []
     changed = [change.changed for change in report.changes]
@@ -354,10 +347,7 @@ def head_table(
 
 
 def _on_picture(report: DiffReport, example: ChangedMaps, lines: int = 0) -> doc.Pictures:
-    """Return a picture with two maps of one head: in A and in B, from the query that changed most.
-
-    lines: the most lines of a picture; 0 for the default of ``doc.Pictures``.
-    """
+    """Return a picture with a head's maps in A and in B, from the query that changed most."""
     change, layout = report.changes[example.most], example.keys.layout
     assert layout is not None
     query = int(js_divergence(example.a, example.b).argmax())
@@ -372,11 +362,7 @@ def _on_picture(report: DiffReport, example: ChangedMaps, lines: int = 0) -> doc
 
 
 def _example_maps(report: DiffReport, example: ChangedMaps, lines: int = 0) -> list[doc.Part]:
-    """Return three maps of one head over the same text: in A, in B, and B minus A.
-
-    On a picture they are two, see ``_on_picture``. lines: the most lines of a map; 0 for the
-    default of ``doc.Maps``.
-    """
+    """Return three maps of a head over one text: in A, in B, and B minus A; two on a picture."""
     if report.of_pictures:
         return [_on_picture(report, example, lines)]
     change, a, b = report.changes[example.most], example.a, example.b

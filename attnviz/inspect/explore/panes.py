@@ -318,18 +318,16 @@ def draw_map(
     """
     theme = theme.signed if part.limit else theme
     if size is None:
-        near = [Size(1, height) for height in range(NEAREST, 0, -1)]
-        for own in near:
+        sizes = [Size(1, near) for near in range(NEAREST, 0, -1)]
+        for own in sizes:
             plan = own.plan(theme)
             if part.ends_on_diagonal(plan, lines, columns):
                 return map_part(part, plan, theme, lines, columns)
         queries, keys = len(part.axes.queries), len(part.axes.keys)
         high, wide = lines - 1, columns - part.gutter(columns)
-        fitting = (
-            own for own in near if own.near * queries <= high and 2 * own.near * keys <= wide
-        )
+        whole = [own for own in sizes if own.near * queries <= high and 2 * own.near * keys <= wide]
         down = math.ceil(queries / (max(high, 1) * Size(1).plan(theme).rows))
-        size = next(fitting, Size(max(down, math.ceil(keys / max(wide, 1)))))
+        size = whole[0] if whole else Size(max(down, math.ceil(keys / max(wide, 1))))
     return map_part(part, size.plan(theme), theme, lines, columns)
 
 

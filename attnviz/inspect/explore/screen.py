@@ -20,12 +20,11 @@ from attnviz.draw.coloured_text import marks_line, pieces_line, pieces_of, rows_
 from attnviz.draw.document import Map
 from attnviz.draw.grid import APART, GridCell, GridPart, GridPicture, draw_small_maps, names_width
 from attnviz.draw.labels import at_blanks, fit, token_labels, visible, width
-from attnviz.draw.maps import small_map
+from attnviz.draw.maps import signed_tint, small_map, weight_steps
 from attnviz.draw.numbers import NumberScale
 from attnviz.draw.palette import STEPS, Tint
 from attnviz.draw.prose import cut_at_word, one_line
 from attnviz.draw.provenance import label_source, label_words, named, shape_words, share, size_words
-from attnviz.draw.scale import signed_tint, weight_steps
 from attnviz.draw.signed import ranked_table
 from attnviz.draw.terminal import part_block
 from attnviz.draw.theme import Theme, Tone
@@ -37,7 +36,6 @@ from attnviz.inspect.explore.session import Frame, model_name, same_tokens, two_
 from attnviz.inspect.explore.view import View
 from attnviz.inspect.heads.layout import label_grid
 from attnviz.inspect.heads.report import compare_heads
-from attnviz.inspect.heads.screen import named_links
 from attnviz.inspect.heads.sentences import finding, scored
 from attnviz.measures.registry import MEASURES, said_name
 from attnviz.records import Floats, Tokens
@@ -501,13 +499,3 @@ def _effects(effects: Effects) -> dict[Head, GridCell]:
         root = float(np.sign(value) * np.sqrt(abs(value) / scale.limit))
         cells[head] = GridCell((*texts, ""), signed_tint(value, scale.limit), root)
     return cells
-
-
-def at_finding(view: View) -> View:
-    """Return the screen state at the head and the cell that its finding names, if it names one."""
-    if view.other is not None:
-        moved = moved_attention(view.frame, view.other)
-        return view.with_head(max(moved, key=lambda head: moved[head])) if moved else view
-    for link, _ in named_links(view.shown.alone):
-        return view.with_head(link[:2]).at(link.query, link.key)
-    return view

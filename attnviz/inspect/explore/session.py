@@ -30,8 +30,8 @@ from attnviz.engine.observer import to_numpy
 from attnviz.engine.scan.run import Effects, removal_effects
 from attnviz.engine.text_pass import TextReader, token_losses
 from attnviz.errors import LoadError, UnsupportedError, UsageError
-from attnviz.inspect.generate.run import SCHEMA as RUN
-from attnviz.inspect.generate.run import WrittenRun, read_run
+from attnviz.inspect.generate.report import SCHEMA as RUN
+from attnviz.inspect.generate.report import WrittenRun, read_run
 from attnviz.inspect.heads.heads import heads_report
 from attnviz.inspect.heads.report import HeadsReport, compare_heads
 from attnviz.inspect.heads.saved import read_heads
@@ -123,9 +123,6 @@ def weigh(frames: Iterable[Frame | None], head: Head, mode: Mode) -> None:
     for frame in frames:
         if frame is not None and mode != "raw":
             frame.weights(head, mode)
-
-
-# Two frames ----------------------------------------------------------------------------------
 
 
 def unlike(frame: Frame, other: Frame, head: Head) -> str:

@@ -32,10 +32,10 @@ from attnviz.engine.head_run import Head
 from attnviz.engine.scan.run import Effects
 from attnviz.errors import UsageError
 from attnviz.inspect.explore.session import Frame, Mode, model_name, two_models, unlike
-from attnviz.inspect.generate.run import Ending, WrittenRun, write_run_lines
+from attnviz.inspect.generate.report import Ending, WrittenRun, write_run_lines
 from attnviz.inspect.heads.links import LONGEST, link_names
+from attnviz.inspect.heads.look import WITHOUT_WITH, measures, page_capture, with_effects
 from attnviz.inspect.heads.report import compare_heads
-from attnviz.inspect.heads.screen import WITHOUT_WITH, measures, page_capture, with_effects
 from attnviz.measures.sinks import sink_of
 from attnviz.measures.words import word_spans
 from attnviz.records import AttentionRecord, Floats, LayerWeights, Tokens
@@ -284,6 +284,11 @@ def places_of(tokens: Tokens, typed: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(indices)) or tuple(span.start for span in word_spans(tokens, typed))
 
 
+@lru_cache(maxsize=8)
+def _labels(tokens: Tokens, encoding: str) -> Sequence[str]:
+    return token_labels(tokens, encoding)
+
+
 def _names(record: AttentionRecord, encoding: str) -> tuple[list[str], list[str]]:
     axes = link_names(record, LONGEST)
     queries, keys = ([visible(name, encoding) for name in names] for names in axes)
@@ -461,8 +466,3 @@ def _run_of(view: View, written: Written) -> WrittenRun:
         index_base=report.index_base,
         known=view.frame.known,
     )
-
-
-@lru_cache(maxsize=8)
-def _labels(tokens: Tokens, encoding: str) -> Sequence[str]:
-    return token_labels(tokens, encoding)

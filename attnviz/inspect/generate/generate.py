@@ -13,9 +13,8 @@ from attnviz.engine.known_labels import by_label, known_labels
 from attnviz.engine.selection import choose_heads
 from attnviz.engine.text_pass import TextReader
 from attnviz.errors import UsageError
-from attnviz.inspect.generate.report import TELLING, GenerateReport, activities
+from attnviz.inspect.generate.report import TELLING, Ending, GenerateReport, WrittenRun, activities
 from attnviz.inspect.generate.request import GenerateRequest
-from attnviz.inspect.generate.run import Ending, WrittenRun
 from attnviz.measures.labels import KnownLabels
 from attnviz.measures.one_text import head_scores, notable_heads
 from attnviz.models.model import Model

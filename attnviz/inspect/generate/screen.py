@@ -1,39 +1,24 @@
-"""The document of ``attnviz generate``: the text, what the heads did, and each step.
-
-While a text is written, a terminal shows its last lines, and what the head attends to.
-"""
+"""The document of ``attnviz generate``: the text, what the heads did, and each step."""
 
 from __future__ import annotations
 
-import codecs
 import math
-import re
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.live import Live
 
 from attnviz.draw import document as doc
 from attnviz.draw import provenance as facts
-from attnviz.draw.blocks import Block, stack
-from attnviz.draw.coloured_text import pieces_of, rows_of, text_block
 from attnviz.draw.labels import cut, cut_at_word, token_label, token_labels, token_name, word_label
 from attnviz.draw.numbers import counted
 from attnviz.draw.page import data as page
 from attnviz.draw.palette import STEPS, Tint, shades
 from attnviz.draw.provenance import probability, share
 from attnviz.draw.regions import region_heads, region_table
-from attnviz.draw.terminal import part_block
-from attnviz.draw.theme import Theme
 from attnviz.engine.head_run import Head
-from attnviz.inspect.generate.generate import Advance
-from attnviz.inspect.generate.report import GenerateReport, HeadActivity
-from attnviz.inspect.generate.run import WrittenRun
+from attnviz.inspect.generate.report import GenerateReport, HeadActivity, WrittenRun
 from attnviz.measures.registry import label_named
 from attnviz.records import SINKS, RegionShares, Tokens
 
@@ -179,9 +164,8 @@ def _finding(report: GenerateReport) -> str:
     elif target:
         words = f"{lead}{name} puts {score} of its attention on {target} ({base}) {over}."
     elif activity.name == "spread":
-        words = (
-            f"{lead}{name} attends {facts.spread_words(activity.score)}, {score} ({base}) {over}."
-        )
+        how = "almost uniformly" if activity.score >= 0.9 else "diffusely"  # 1 is uniform
+        words = f"{lead}{name} attends {how}, {score} ({base}) {over}."
     elif activity.name == "peaked":
         given = f"{score} of its attention on a single token on average ({base})"
         words = f"{lead}{name} puts {given} {over}."
@@ -210,7 +194,7 @@ def _copied(report: GenerateReport, name: str) -> str:
     copies, steps = report.run.copies, counted(len(report.run.steps), "token")
     mean = f" (mean over heads: {sum(copies.values()) / len(copies):.0f})" * (len(copies) > 1)
     count = copies[report.head]
-    return f"{count} of {steps} cop{'y' if count != 1 else 'ies'} what {name} attends to most{mean}"
+    return f"{count} of {steps} match{'es' * (count == 1)} what {name} attends to most{mean}"
 
 
 def _written(text: str, max_width: int) -> str:
@@ -343,9 +327,6 @@ def _maps(report: GenerateReport, most: int | None = None, lines: int = 0) -> do
     return doc.Maps(maps, [("Attention at each step", True)])
 
 
-# The page ------------------------------------------------------------------------------------
-
-
 def _page(report: GenerateReport) -> page.Page:
     """Return the page of a run: prompt and written tokens are queries, as far as they are known."""
     run, queries, across = report.run, report.run.queries, report.run.kind == "cross"
@@ -422,76 +403,3 @@ def _look(run: WrittenRun, number: int, head: Head) -> list[page.Look]:
     step, source = run.steps[at], token_name(token_labels(run.keys), key)
     words = f"step {at + 1}, before “{token_label(step.text)}”: “{source}” {share(weight)}"
     return [page.Look(0, number, step.place, key, words)]
-
-
-_LINES = 12
-_PAUSE = 0.1  # the least seconds between two pictures
-
-_BYTES, _END = re.compile("<0x([0-9A-F]{2})>"), re.compile("(?:<0x[0-9A-F]{2}>)*$")
-_LONGEST_CHARACTER = 4  # the most bytes of a character in UTF-8
-
-
-@contextmanager
-def shown_live(console: Console, theme: Theme, head: Head) -> Iterator[Advance]:
-    """Draw a generation on the terminal after each step; the picture is removed at the end.
-
-    Yields the function to call after each step. console, theme: where and in which colours. head:
-    the (layer, head) whose attention weights colour the text. Pictures are not drawn too often.
-    """
-    drawn = -_PAUSE
-    with Live(console=console, auto_refresh=False, transient=True) as live:
-
-        def advance(share: float, run: Callable[[], WrittenRun]) -> None:
-            nonlocal drawn
-            if time.monotonic() - drawn >= _PAUSE:
-                block = picture(run(), head, theme, console.width, console.height)
-                live.update(block, refresh=True)
-                drawn = time.monotonic()
-
-        yield advance
-
-
-def picture(run: WrittenRun, head: Head, theme: Theme, max_width: int, lines: int) -> Block:
-    """Return the end of the text in at most ``lines`` lines, each token coloured by its weight.
-
-    head: the (layer, head) of the attention weights. theme: the colours. max_width: the available
-        width in characters.
-    """
-    words = [(run.name(head), True), (f"{len(run.steps)} of {run.sampling.tokens} tokens", False)]
-    rows = max(min(lines - 4, _LINES) // (1 if theme.colour else 2), 1)
-    shown = texts(run, head, whole=True).maps[0]
-    if run.kind != "cross":
-        whole = range(len(run.tokens) - unfinished(run.tokens))
-        shown = shown._replace(weights=shown.weights[:, whole], keys=shown.keys.taken(whole))
-    drawn = rows_of(pieces_of(shown, theme, max_width - 4), max_width - 4)
-    first = drawn[-rows][0].first if len(drawn) > rows else 0
-    tail = shown.keys.taken(range(first, len(shown.keys)))
-    shown = shown._replace(weights=shown.weights[:, first:], keys=tail)
-    top = part_block(doc.Facts(words), theme, max_width)
-    below = part_block(doc.Facts(_sources(run, head), tone="faint"), theme, max_width)
-    return stack([top, text_block(shown, theme, max_width, 10**6), below], gap=0)
-
-
-def unfinished(tokens: Tokens) -> int:
-    """Return how many tokens at the end form only the beginning of a character."""
-    end = _END.search("".join(tokens.texts[-_LONGEST_CHARACTER:]))
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    decoder.decode(bytes(int(number, 16) for number in _BYTES.findall(end[0] if end else "")))
-    pending, count = len(decoder.getstate()[0]), 0
-    while pending > 0:
-        count += 1
-        pending -= len(_BYTES.findall(tokens.texts[-count]))
-    return count
-
-
-def _sources(run: WrittenRun, head: Head) -> doc.Words:
-    """Return the last token and the tokens that it attended to, such as ``“mat” ← “cat” .53``."""
-    labels, step, last = token_labels(run.keys), run.steps[-1], len(run.steps) - 1
-    asking, sources = token_labels(run.queries)[step.place], run.sources(head, last, _SOURCES)
-    attended = [f"“{labels[at]}” {share(weight)}" for at, weight in sources]
-    attended.append(f"sink {share(run.sink_weight(head, last))}")
-    words: list[tuple[str, bool | doc.Tone]] = [
-        (f"“{token_label(step.text)}” {probability(step.probability)}", "strong"),
-        (f"“{asking}” attended to {attended[0]}", False),
-    ]
-    return [*words, *((word, False) for word in attended[1:])]

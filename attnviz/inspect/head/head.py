@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from attnviz.count.params.head_cost import HeadCost, counted_model, head_cost
+from attnviz.count.params.params import HeadCost, counted_model, head_cost
 from attnviz.engine.attribution.one_token import one_token_writes
 from attnviz.engine.capture import Choice, attention_kind, capture, written_targets
 from attnviz.engine.head_run import Head

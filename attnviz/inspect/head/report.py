@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from attnviz.count.params.head_cost import HeadCost
+from attnviz.count.params.params import HeadCost
 from attnviz.draw.labels import cut, token_label, word_label
 from attnviz.draw.report import Report, fields_of
 from attnviz.draw.signed import Place
@@ -116,8 +116,7 @@ class HeadCard(Report, Provenance):
             "layer": self.head[0],
             "head": self.head[1],
             "name": replace(self, index_base=0).name,
-            "kind": self.kind,
-            "text": self.text,
+            **fields_of(self, ("kind", "text")),
             "source": self.source or None,
             "seed": self.seed,
             "index_base": 0,
@@ -226,7 +225,7 @@ def _written(card: HeadCard) -> dict[str, Any] | None:
         "contribution": effect.value,
         "base_rate": effect.base,
         "adjusted_p": effect.p,
-        "source": None if source is None else source.place,
+        "source": None if source is None else source.key,
     }
 
 

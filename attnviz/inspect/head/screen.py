@@ -15,16 +15,10 @@ from attnviz.draw.numbers import counted, listed, whole_percent
 from attnviz.draw.page.data import Look, Page
 from attnviz.draw.provenance import probability, share
 from attnviz.engine.patching import SITES
-from attnviz.inspect.head.report import (
-    HeadCard,
-    Hurt,
-    around,
-    link_words,
-    word_at,
-)
+from attnviz.inspect.head.report import HeadCard, Hurt, around, link_words, word_at
 from attnviz.inspect.heads.layout import examples
 from attnviz.inspect.heads.links import head_links, strongest_links
-from attnviz.inspect.heads.screen import measures, page_capture, with_effects
+from attnviz.inspect.heads.look import measures, page_capture, with_effects
 from attnviz.inspect.heads.sentences import quoted_ends
 from attnviz.inspect.interventions.ablate.claims import (
     effect_words,
@@ -304,7 +298,7 @@ def _writes(card: HeadCard) -> list[str]:
     if first.attribution.span is not None:
         answer = f"the answer's {first.answer}"
     p = probability(dict(first.attribution.top)[first.attribution.answer])
-    read = "" if source is None else f", from {placed(first.keys(card.key), source.place)}"
+    read = "" if source is None else f", from {placed(first.keys(card.key), source.key)}"
     base = "" if effect.base is None else f"; control {logits(effect.base)}"
     return [f"{logits(effect.value)} to the logit of {answer} ({whole}, p = {p}){read}{base}"]
 
@@ -332,7 +326,7 @@ def _copies(card: HeadCard) -> list[str]:
         return []
     alone = card.writes.effect
     chance = f"{alone.chance:.1%}" if alone.chance >= 0.001 else "under 0.1%"
-    copied = f"{whole_percent(alone.copying)} of {alone.tokens} tokens fed in alone"
+    copied = f"{whole_percent(alone.copying)} of {alone.tokens} tokens fed in one at a time"
     return [copied, f"chance {chance}"]
 
 
@@ -419,7 +413,7 @@ def _small_tables(card: HeadCard, rows: int) -> list[doc.Table]:
             name(lambda pair: f"{words[pair[0]]} → {words[pair[1]]}"),
             doc.ColumnOf("", lambda pair: f"{pair[2]:+.2f}"),
         )
-        remark = f"logits · {effect.tokens} tokens fed in alone"
+        remark = f"logits · {effect.tokens} tokens fed in one at a time"
         tables.append(("raises most", remark, table))
     if card.sources:
         sources = card.sources[:rows]
@@ -471,9 +465,6 @@ def _full(card: HeadCard) -> list[doc.Part]:
     return parts
 
 
-# The first screen ----------------------------------------------------------------------------
-
-
 def _first(card: HeadCard, columns: int, lines: int) -> list[doc.Group]:
     """Return the first screen: facts next to the map, then as many tables and texts as fit."""
     record, room = card.map.first.record, columns - _FACTS - _GAP
@@ -517,9 +508,6 @@ def lines_of(facts: Sequence[doc.Part], max_width: int) -> int:
     """Return how many lines some facts take on a terminal. max_width: its width in characters."""
     words = [" · ".join(w for w, _ in part.words) for part in facts if isinstance(part, doc.Facts)]
     return sum(len(at_blanks(line, max(max_width, 10))) for line in words)
-
-
-# The page ------------------------------------------------------------------------------------
 
 
 def cards_page(cards: Sequence[HeadCard], maps: HeadsRecord) -> Page:

@@ -21,6 +21,7 @@ from attnviz.draw.report import Report
 from attnviz.engine.observer import to_numpy
 from attnviz.errors import UsageError
 from attnviz.inspect.heads.heads import heads_report
+from attnviz.inspect.heads.look import heads_page
 from attnviz.inspect.heads.report import (
     HeadChoice,
     HeadsReport,
@@ -31,7 +32,6 @@ from attnviz.inspect.heads.report import (
     only,
     plot_head,
 )
-from attnviz.inspect.heads.screen import heads_page
 from attnviz.models.pieces import looks_special, undone
 from attnviz.options import keywords_checked
 from attnviz.records import (

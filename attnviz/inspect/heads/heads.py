@@ -8,10 +8,10 @@ strongest pairs, and parts in full resolution, see ``measures.reduced``; no whol
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
-from typing import Any, NamedTuple, TypeVar, get_args
+from itertools import chain, product
+from typing import Any, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,7 @@ from attnviz.engine.observer import notes_of_runs, sums_or_maps
 from attnviz.engine.selection import choose_heads
 from attnviz.engine.text_pass import TextReader, vectors_of
 from attnviz.errors import UsageError
-from attnviz.inspect.heads.links import DRAWS, PairLinks, pair_links
+from attnviz.inspect.heads.links import DRAWS, pair_links
 from attnviz.inspect.heads.report import (
     NOTABLE,
     HeadsReport,
@@ -55,7 +55,7 @@ from attnviz.measures.sinks import (
     sink_weights,
     without_sink,
 )
-from attnviz.measures.words import Word, WordPlaces, find_in, find_word, joined
+from attnviz.measures.words import Word, find_in, find_word, joined
 from attnviz.models.memory import require_room
 from attnviz.models.model import Model
 from attnviz.models.own import PADDING, OwnAttention
@@ -143,15 +143,6 @@ def heads(
     )
 
 
-class _Run(NamedTuple):
-    """What one run over one text gives."""
-
-    maps: HeadsRecord
-    before: HeadsRecord | None
-    word: WordPlaces | None
-    pair: PairLinks | None
-
-
 def whole_maps(
     opening: Opening,
     given: str | Texts,
@@ -161,7 +152,7 @@ def whole_maps(
     advance: Advance = UNWATCHED,
 ) -> HeadsReport:
     """Measure where each head attends, in whole maps, in one run or several; see ``heads``."""
-    runs, model, opened = list[_Run](), None, None
+    runs, model, opened = list[HeadsReport](), None, None
     texts, watch = ([given], advance) if isinstance(given, str) else (given.texts, UNWATCHED)
     for changes, choice in requested_runs(request, of_texts=isinstance(given, Texts)):
         if model is None or opened != changes:
@@ -174,22 +165,26 @@ def whole_maps(
                     raise
                 raise UsageError(f"{given.name(index)}: {error}") from error
     if isinstance(given, Texts):
-        first = runs[0].maps
-        info = replace(first.record.model, notes=first.record.model.notes + given.notes)
-        runs[0] = runs[0]._replace(maps=replace(first, record=replace(first.record, model=info)))
-    records = [run.maps.record for run in runs]
+        runs[0] = replace(runs[0], reports=(_noted(runs[0].first, given.notes),))
+    records = [run.first.record for run in runs]
     ways = {(record.kind, record.causal, record.model.score) for record in records}
     if isinstance(given, str) and len(ways) < len(runs):
         raise UsageError("a single word has no later one to hide: give a text of at least two")
-    return _side_by_side(runs, request)
+    return _side_by_side(runs)
 
 
-def _side_by_side(runs: list[_Run], request: HeadsRequest) -> HeadsReport:
-    words = [run.word for run in runs if run.word is not None]
-    pairs = [run.pair for run in runs if run.pair is not None]
-    view = HeadsView(request.values, request.top, words, pairs, bool(request.sink))
-    before = tuple(run.before for run in runs if run.before is not None)
-    return replace(compare_heads([run.maps for run in runs]), view=view, before=before)
+def _noted(run: HeadsRecord, notes: tuple[str, ...]) -> HeadsRecord:
+    info = replace(run.record.model, notes=run.record.model.notes + notes)
+    return replace(run, record=replace(run.record, model=info))
+
+
+def _side_by_side(runs: Sequence[HeadsReport]) -> HeadsReport:
+    """Return the report of several runs, given a report of each."""
+    views = [run.view for run in runs]
+    words, pairs = [*chain(*(own.words for own in views))], [*chain(*(own.pairs for own in views))]
+    view = views[0]._replace(words=words, pairs=pairs)
+    before = tuple(chain(*(run.before for run in runs)))
+    return replace(compare_heads([run.first for run in runs]), view=view, before=before)
 
 
 def _padded(model: Model, given: str, request: HeadsRequest, *, vectors: bool) -> HeadsReport:
@@ -208,8 +203,7 @@ def _padded(model: Model, given: str, request: HeadsRequest, *, vectors: bool) -
     short, missing = min(by_length), max(by_length) - min(by_length)
     text = " ".join([by_length[short], *[PADDING] * missing])
     masks = model, model.hiding(missing)
-    runs = [_read(masked, text, choice, asked, vectors, UNWATCHED) for masked in masks]
-    return _side_by_side(runs, request)
+    return _side_by_side([_read(own, text, choice, asked, vectors, UNWATCHED) for own in masks])
 
 
 def _read(
@@ -219,7 +213,7 @@ def _read(
     request: HeadsRequest,
     vectors: bool,
     advance: Advance,
-) -> _Run:
+) -> HeadsReport:
     """Return the maps of one run over one text, and what is asked of a word or a pair in it."""
     reader, text = region_reader(model, given, request), given
     if reader is not None:
@@ -249,23 +243,21 @@ def _read(
             **changed,
         )
 
-    noted = record
+    before: tuple[HeadsRecord, ...] = ()
+    maps = scored(record, ablated=removed, norms=norms, vectors=kept)
     if reader is not None:
-        notes = record.model.notes + reader.notes(record.keys)
-        noted = replace(record, model=replace(record.model, notes=notes))
-    maps = scored(noted, ablated=removed, norms=norms, vectors=kept)
-    before = None
+        maps = _noted(maps, reader.notes(record.keys))
     if vectors and request.ablate and not request.norm_weighted:
         wanted = asked(model, text, choice)
         whole = TextReader(model).read(wanted).record
-        before = scored(whole, vectors=vectors_of(model, wanted))
-    pair = None
+        before = (scored(whole, vectors=vectors_of(model, wanted)),)
+    pairs, words = [], [] if request.token is None else [find_word(maps.record, request.token)]
     if request.pair is not None:
         first, second = (find_word(record, word) for word in request.pair)
         tokens = encoded(model, text, choice.truncate, choice.encode)
-        pair = pair_links(model, record, (first, second), tokens)
-    word = None if request.token is None else find_word(maps.record, request.token)
-    return _Run(maps, before, word, pair)
+        pairs.append(pair_links(model, record, (first, second), tokens))
+    view = HeadsView(request.values, request.top, words, pairs, bool(request.sink))
+    return HeadsReport((maps,), (None,), view, before)
 
 
 # The runs of a request -----------------------------------------------------------------------

@@ -270,7 +270,7 @@ def text_maps(
     maps = []
     for name, row in rows:
         full = float(np.nanmax(row, initial=0.0)) or 1.0
-        words = [(name, True), (f"full shade = {share(full)}", False)]
+        words = [(name, True), (f"max {share(full)}", False)]
         asked = Tokens((0,), (name,), (False,))
         maps.append(doc.Map(name, row[None, :], asked, run.record.keys, words, full=full))
     title = titled(f"attention from {token}", run, sink)
@@ -439,7 +439,7 @@ def _lists(report: HeadsReport, lines: int) -> list[doc.Part]:
     def named(count: LabelCount) -> str:
         label = count.label
         short = f" ({label.short})" if label.short != label.said else ""
-        return f"{'' if label.is_finding else 'no label: '}{label.said}{short}"
+        return f"{'' if label.is_finding else 'unlabelled: '}{label.said}{short}"
 
     def best(count: LabelCount) -> str:
         score = count.label.score

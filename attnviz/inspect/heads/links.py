@@ -164,9 +164,6 @@ def word_links(run: HeadsRecord, word: WordPlaces, sink: bool = False) -> list[l
     return both
 
 
-# Names ---------------------------------------------------------------------------------------
-
-
 def link_names(
     record: AttentionRecord, longest: int, *, words: bool = True
 ) -> tuple[list[str], list[str]]:
@@ -324,9 +321,6 @@ class _PairWeights:
             whole = to_numpy(weights)
             for head in self.heads[layer]:
                 self.weights[text, layer, head] = _given(whole[head], self.directions)
-
-
-# Shuffled texts ------------------------------------------------------------------------------
 
 
 def _shuffled(

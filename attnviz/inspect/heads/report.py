@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.draw.regions import region_facts, share_facts
-from attnviz.draw.report import Report
+from attnviz.draw.report import Report, fields_of
 from attnviz.draw.values import (
     json_values,
     label_facts,
@@ -384,11 +384,7 @@ class LongHeads(Provenance, Report):
         return {
             "schema": "attnviz.heads-long/1",
             "model": model_facts(self.model),
-            "kind": self.kind,
-            "causal": self.causal,
-            "complete": self.complete,
-            "notes": self.notes,
-            "seconds": self.seconds,
+            **fields_of(self, ("kind", "causal", "complete", "notes", "seconds")),
             **token_facts(self.tokens),
             **({"regions": region_facts(self.tokens)} if self.regions is not None else {}),
             "bucket": self.bucket,
@@ -445,8 +441,7 @@ def _run_facts(run: HeadsRecord, target: str | None = None) -> dict[str, Any]:
         "model": model_facts(record.model),
         "text": run.text,
         **({} if target is None else {"target": target}),
-        "kind": record.kind,
-        "causal": record.causal,
+        **fields_of(record, ("kind", "causal")),
         "score": record.model.score,
         "index_base": 0,
         "sorted_by": run.sorted_by,
@@ -480,8 +475,7 @@ def _head_entries(
                 varied = record.kind, record.causal, record.model.score
                 entry = {"variant": index, **dict(zip(_VARIED, varied, strict=True))}
             entry |= {
-                "layer": scores.layer,
-                "head": scores.head,
+                **fields_of(scores, ("layer", "head")),
                 "kv_head": scores.head if group is None else group,
                 "sink_weight": run.sinks.get(head),
                 "entropy": scores.scores.get("entropy"),
@@ -506,8 +500,7 @@ def _asked_facts(report: HeadsReport) -> dict[str, Any]:
     if not several:
         agreed = report.agreed_links
         facts["links"] = agreed and {
-            "heads": agreed.heads,
-            "pairs": agreed.pairs,
+            **fields_of(agreed, ("heads", "pairs")),
             "told": [{"why": own.why} | _link_facts(own.link) for own in report.told],
             "found": list(map(_link_facts, agreed.links[:_LINKS])),
         }

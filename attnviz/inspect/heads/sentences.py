@@ -115,9 +115,6 @@ def overview_words(run: HeadsRecord) -> list[str]:
     return [source, *words]
 
 
-# The links of this text ----------------------------------------------------------------------
-
-
 def _of_text(report: HeadsReport) -> str:
     run, links = report.first, report.agreed_links
     if run.record.model.weights == "random":
@@ -385,7 +382,8 @@ def score_words(run: HeadsRecord, scores: HeadScores) -> list[str]:
     sink = run.sinks.get(scores.place)
     if sink is not None and scores.label.name not in SINKS and scores.label is not NO_LABEL:
         words.append(f"sink weight {share(sink)}")
-    words += facts.entropy_words(scores)
+    if (entropy := scores.scores.get("entropy")) is not None:
+        words.append(f"entropy {entropy:.2f} nats")
     if measure and measure not in ("entropy", scores.label.name):
         value = scores.scores[measure]
         shown = "not measured" if value is None else f"{value:.2f}"

@@ -32,9 +32,7 @@ from attnviz.reading import damaged, typed
 from attnviz.records import HeadLabel
 from attnviz.resume import Piece, ResumeFile, restored, stored
 
-Metrics = dict[Any, NDArray[np.float64]]
-"""Numbers (change,) of each metric, by its name."""
-
+Metrics = dict[Any, NDArray[np.float64]]  # numbers (change,) of each metric, by its name
 S = TypeVar("S", bound=Scores | PatchScores)
 
 
@@ -92,10 +90,7 @@ class Series(ABC, Generic[S]):
     def cover(
         self, wanted: Sequence[int], texts: Iterable[int], add: Callable[[float], None]
     ) -> None:
-        """Measure the wanted changes over the texts, except those that are already done.
-
-        wanted, texts: their indices. add: called with the cost of each finished change.
-        """
+        """Measure what the texts lack of ``wanted``; ``add`` is given each change's cost."""
         missing: dict[int, list[int]] = {}
         for text in texts:
             done = self.done(text)
@@ -164,8 +159,7 @@ class Study(ABC):
 _SIGNIFICANT = 0.05
 """The probability that any change at all is called significant if none has an effect."""
 
-Ends = tuple[float, float]
-"""The lower and the upper end of an interval."""
+Ends = tuple[float, float]  # the lower and the upper end of an interval
 
 
 @dataclass(frozen=True)
@@ -226,11 +220,7 @@ Entry = TypeVar("Entry")
 
 
 def cell_name(cell: Place, letters: str, base: int) -> str:
-    """Return the name of a head or layer, such as ``L2H5`` or ``L2KV1``; without letters ``L2``.
-
-    cell: (layer, head), (layer, key/value head) or (layer, 0). letters: such as ``H``, between
-        both numbers.
-    """
+    """Return a cell's name: ``L2H5``, ``L2KV1``, or without ``letters`` its layer's, ``L2``."""
     layer = f"L{cell[0] + base}"
     return f"{layer}{letters}{cell[1] + base}" if letters else layer
 

@@ -46,7 +46,6 @@ class LensReport(Report, Provenance):
     lists = ("layers", "heads")
 
     def data(self) -> dict[str, Any]:
-        """Return the whole report as one JSON object."""
         reading = self.reading
         return {
             "schema": "attnviz.lens/1",
@@ -137,10 +136,7 @@ class LensReport(Report, Provenance):
         return sorted(chosen, key=lambda head: -abs(head.answer))
 
     def name(self, head: HeadKey) -> str:
-        """Return a head's name, ``L2H5``; with two kinds of attention ``L2H5 cross``.
-
-        head: (kind of attention, layer, head).
-        """
+        """Return a head's name, ``L2H5``; with two kinds of attention ``L2H5 cross``."""
         return self.head_name(head[1:]) + f" {head[0]}" * (len(self.kinds) > 1)
 
     def block_name(self, block: int | None) -> str:

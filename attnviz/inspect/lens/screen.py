@@ -22,16 +22,11 @@ from attnviz.prompts.naming import (
     quoted,
 )
 
-_FEW, _MANY = 3, 5
-"""How many words are listed of a prediction where there is little room, and where there is much."""
-
-_WIDE, _WIDEST = 110, 180
-"""The columns from which on a row lists many words, and two tables stand side by side."""
-
+_FEW, _MANY = 3, 5  # likely words of a row, in little room and in much
+_WIDE, _WIDEST = 110, 180  # columns for rows of many words, for two tables side by side
 _LEAST_HEADS = 3
 
-_CLEAR = 1.0
-"""The least logits that a head must add to the answer to be named in the finding."""
+_CLEAR = 1.0  # the least logits that a head must add to the answer to be named in the finding
 
 
 def document(report: LensReport) -> doc.Document:
@@ -77,9 +72,6 @@ def _hints(report: LensReport) -> list[str]:
     return [*hints, "--explain"]
 
 
-# The finding ---------------------------------------------------------------------------------
-
-
 def _finding(report: LensReport) -> str:
     """Return from where on the answer stays the top prediction, with its probability there."""
     reading, end, entry = report.reading, report.end, report.entry
@@ -97,9 +89,8 @@ def _finding(report: LensReport) -> str:
     if entry is None:
         first = _quoted(report, end.top[0][0])
         best = min(reading.blocks, key=lambda block: block.rank)
-        after = "in the embedding"
-        if best.block is not None:
-            after = f"after {report.block_name(best.block)}"
+        name = report.block_name(best.block)
+        after = "in the embedding" if best.block is None else f"after {name}"
         top = f"top {kind} {first}, p = {probability(end.top[0][1])}"
         return (
             f"{whole} ranks {_ordinal(end.rank)} at the end (p = {probability(end.probability)}; "
@@ -112,32 +103,32 @@ def _finding(report: LensReport) -> str:
     if not entry:
         return f"{whole} ({last}) is the top {kind} from the embedding on."
     before, name = reading.blocks[entry - 1], report.block_name(entered.block)
-    place = "in the embedding" if before.block is None else f"at {report.block_name(before.block)}"
+    where = "in the embedding" if before.block is None else f"at {report.block_name(before.block)}"
     leader, led = before.top[0]
     if entered is not end:
         there = f"p = {probability(entered.probability)} there, {probability(end.probability)} at"
-        said = f"{whole} is the top {kind} from {name} on ({there} the end)"
+        claim = f"{whole} is the top {kind} from {name} on ({there} the end)"
         near = reading.blocks[report.far]
         if report.far > entry and entered.probability < UNLIKELY:
             first = f"{report.block_name(near.block)} on (p = {probability(near.probability)})"
-            said += f"; the lens is close to the output only from {first}"
+            claim += f"; the lens is close to the output only from {first}"
         else:
-            said += f"; {place} it ranks {_ordinal(before.rank)}"
+            claim += f"; {where} it ranks {_ordinal(before.rank)}"
     elif led >= UNLIKELY and report.far < entry:
-        leads = f"{_quoted(report, leader)} leads {place} (p = {probability(led)})"
-        said = f"{leads}; {whole} overtakes it only at {name} ({last})"
+        leads = f"{_quoted(report, leader)} leads {where} (p = {probability(led)})"
+        claim = f"{leads}; {whole} overtakes it only at {name} ({last})"
     else:
-        said = f"{whole} is the top {kind} only at the end, {name} ({last}); {place} it ranks "
-        said += _ordinal(before.rank)
+        claim = f"{whole} is the top {kind} only at the end, {name} ({last}); {where} it ranks "
+        claim += _ordinal(before.rank)
     written = [head for head in report.shown if head.head[1] == entered.block]
     most = max(written, key=lambda head: head.answer, default=None)
     if most is not None and most.answer >= _CLEAR:
         label = report.labels.get(most.head)
         known = f" ({label.said})" if label is not None else ""
         adds = f"{report.name(most.head)}{known} adds {logits(most.answer)} logits"
-        more = f"{said}. In {name}, {adds}"
-        said = more if fits_two_lines(f"{more}.") else said
-    return f"{said[0].upper()}{said[1:]}."
+        more = f"{claim}. In {name}, {adds}"
+        claim = more if fits_two_lines(f"{more}.") else claim
+    return f"{claim[0].upper()}{claim[1:]}."
 
 
 def _quoted(report: LensReport, word: int) -> str:
@@ -152,16 +143,16 @@ def _ordinal(rank: int) -> str:
     return f"{rank:,}{'th' if rank % 100 in (11, 12, 13) else ends.get(rank % 10, 'th')}"
 
 
-# The tables ----------------------------------------------------------------------------------
-
-
 def block_table(report: LensReport, blocks: Sequence[BlockReading], words: int) -> doc.Table:
-    """Return a table of the predictions read before the first block and after each block.
-
-    blocks: the readings to list. words: how many likely words a row has at most.
-    """
+    """Return a table of readings, each with at most ``words`` likely words."""
     end, every = report.end, report.reading.blocks
     entry, hidden = None if report.entry is None else every[report.entry], len(every) - len(blocks)
+
+    def nats(value: float) -> str:  # in four or five characters, such as ``.0045`` or ``20.5``
+        if value >= 1:
+            return f"{value:.1f}"
+        return f"{value:.3f}"[1:] if value >= 0.0005 else f"{max(value, 0.0):.0e}"
+
     return doc.table(
         blocks,
         doc.ColumnOf(
@@ -174,7 +165,7 @@ def block_table(report: LensReport, blocks: Sequence[BlockReading], words: int) 
             lambda block: probability(block.probability),
         ),
         doc.ColumnOf("rank", lambda block: f"{block.rank:,}"),
-        doc.ColumnOf("KL to final", lambda block: "0" if block is end else _nats(block.kl)),
+        doc.ColumnOf("KL to final", lambda block: "0" if block is end else nats(block.kl)),
         doc.ColumnOf(
             "most likely",
             lambda block: _listed(report, block.top[:words], probability),
@@ -189,10 +180,7 @@ def block_table(report: LensReport, blocks: Sequence[BlockReading], words: int) 
 
 
 def head_table(report: LensReport, raises: int, lowers: int) -> doc.Table:
-    """Return a table of the words that heads write, the largest change of the answer first.
-
-    raises, lowers: the most words of a row that a head raises, and that it lowers.
-    """
+    """Return what heads write, the largest first, with the most words raised and lowered."""
     scale = NumberScale.over(head.answer for head in report.ordered)
     labels = report.labels
     answer = f"“{_word(report, report.reading.answer)}”{scale.times}"
@@ -238,13 +226,6 @@ def _word(report: LensReport, token: int) -> str:
     return cut(token_label(report.words[token]), LONGEST_TOKEN)
 
 
-def _nats(value: float) -> str:
-    """Return a divergence in nats in four or five characters, such as ``.0045`` or ``20.5``."""
-    if value >= 1:
-        return f"{value:.1f}"
-    return f"{value:.3f}"[1:] if value >= 0.0005 else f"{max(value, 0.0):.0e}"
-
-
 def _caveats(report: LensReport) -> list[str]:
     caveats = [
         "lens: the residual stream after a block, decoded with the model's own final norm "
@@ -268,10 +249,7 @@ def _caveats(report: LensReport) -> list[str]:
 
 def _far(report: LensReport) -> str:
     name = report.block_name(report.reading.blocks[report.far - 1].block)
-    return f"KL is over {FAR:g} nat through {name}: the predictions there may mislead."
-
-
-# The first screen ----------------------------------------------------------------------------
+    return f"KL exceeds {FAR:g} nat up to {name}: predictions there may be misleading."
 
 
 def _first(report: LensReport, columns: int, lines: int) -> list[doc.Group]:
@@ -299,5 +277,4 @@ def _kept(report: LensReport, most: int) -> Sequence[BlockReading]:
     while step:
         order += range(0, last, step)
         step //= 2
-    chosen = sorted(list(dict.fromkeys(order))[:most])
-    return [blocks[at] for at in chosen]
+    return [blocks[at] for at in sorted(list(dict.fromkeys(order))[:most])]

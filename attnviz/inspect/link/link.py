@@ -39,14 +39,9 @@ from attnviz.progress import Advance
 from attnviz.prompts.study import Encoded, Prompt, control_count, place_in, study_of
 from attnviz.records import SINKS, AttentionRecord, HeadLabel, Input
 
-_POOL = 2000
-"""How many tokens of the vocabulary are looked at for words of the controls."""
-
-_BATCH = 512
-"""The most tokens of control prompts that run together: more at once are no faster."""
-
-_SINK = 0.9
-"""The weight from which on the first token is taken for the key that is explained."""
+_POOL = 2000  # how many tokens of the vocabulary are looked at for words of the controls
+_BATCH = 512  # the most tokens of control prompts that run together: more at once are no faster
+_SINK = 0.9  # the weight from which on the first token is taken for the key that is explained
 
 
 def work(prompts: Sequence[Prompt], request: LinkRequest) -> Work:
@@ -138,17 +133,10 @@ def link(
     )
 
 
-# The link ------------------------------------------------------------------------------------
-
-
 def most_telling(
     record: AttentionRecord, labels: Mapping[tuple[int, int], HeadLabel]
 ) -> LinkChoice:
-    """Return the link that ``heads`` would name first in its finding, with the reason.
-
-    record: the attention of all heads. labels: of heads that are known to do something.
-    The result has no link if none stands out from the head's other weights.
-    """
+    """Return the link that ``heads`` would name first, and why; without link if none stands out."""
     links = agreed_links(record)
     pairs = None if links is None else links.pairs
     first = next(iter(told(record, links, labels)), None)
@@ -162,11 +150,7 @@ def _asked(
     labels: Mapping[tuple[int, int], HeadLabel],
     chosen: LinkChoice | None,
 ) -> AskedLink:
-    """Return the link that a prompt asks about, with the defaults for what it leaves out.
-
-    record: the attention over the prompt. head: (layer, head), None to choose it. labels: of heads
-        that are known to do something. chosen: the link to take, if there is one.
-    """
+    """Return the link that a prompt asks about: ``chosen``, or what is named, with defaults."""
     keys = record.keys
     weights = {
         (layer.layer, number): matrix
@@ -180,20 +164,23 @@ def _asked(
         between = weights[head][asks.start : asks.stop, asked.start : asked.stop]
         above, left = divmod(int(np.nanargmax(between)), len(asked))  # the largest weight
         query, key = asks.start + above, asked.start + left
-    elif (place := place_in(record.queries, question.query, "--query")) is not None:
-        query = place
+    elif (position := place_in(record.queries, question.query, "--query")) is not None:
+        query = position
     else:
         special = record.queries.special
         own = [at for at in range(len(special)) if not special[at]]  # not added by the tokenizer
         query = own[-1] if own else len(special) - 1
-    rows = {place: matrix[query] for place, matrix in weights.items()}
+    rows = {of_head: matrix[query] for of_head, matrix in weights.items()}
     # Not the first token, nor those that the tokenizer added.
     plain = np.array([at > 0 and not special for at, special in enumerate(keys.special)])
     if head is None:
         head = _strongest(rows, labels, key, plain)
     elif head not in rows:
         raise UsageError(f"no head {head[1]} in layer {head[0]}: choose another with --head")
-    seen = _seen(record, head[0], query)
+    mask = next(weights.mask for weights in record.layers if weights.layer == head[0])
+    seen = list(range(query + 1 if record.causal else len(keys)))
+    if mask is not None:
+        seen = np.flatnonzero(mask[query]).tolist()
     if len(seen) < LEAST_KEYS:
         raise UsageError(
             f"the query at {query} sees one key alone: choose a later one with --query"
@@ -214,14 +201,6 @@ def _asked(
     return AskedLink((record.kind, *head), query, key, than)
 
 
-def _seen(record: AttentionRecord, layer: int, query: int) -> list[int]:
-    mask = next(weights.mask for weights in record.layers if weights.layer == layer)
-    keys = range(len(record.keys))
-    if mask is not None:
-        return [key for key in keys if mask[query, key]]
-    return [key for key in keys if not record.causal or key <= query]
-
-
 def _strongest(
     rows: Mapping[tuple[int, int], np.ndarray],
     labels: Mapping[tuple[int, int], HeadLabel],
@@ -237,17 +216,10 @@ def _strongest(
     return max(known or rows, key=lambda head: weights[head])
 
 
-# The base rate -------------------------------------------------------------------------------
-
-
 def _controls(
     vocabulary: Vocabulary, given: Input, asked: AskedLink, wanted: int, seed: tuple[int, int]
 ) -> list[Input]:
-    """Return control prompts: other words in all places but those of the link.
-
-    The first token, added tokens, and the key that is compared with stay too. wanted: how many.
-    seed: of the draws.
-    """
+    """Return prompts with other words, except at the link, ``than``, the first and added tokens."""
     if not wanted:
         return []
     tokens = given.queries(asked.head[0])

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.report import Report
+from attnviz.draw.report import Report, fields_of
 from attnviz.draw.values import model_facts, npz_file, table_of, token_facts
 from attnviz.engine.attribution.scores import (
     SIDES,
@@ -39,8 +39,7 @@ if TYPE_CHECKING:  # a screen starts without what writes files
 
 _SIGNIFICANT = 0.05
 
-_ROUNDING = 1e-5
-"""The share of a part by which a control that is equal may be smaller in float32."""
+_ROUNDING = 1e-5  # the share of a part by which a control that is equal may be smaller in float32
 
 
 class LinkChoice(NamedTuple):
@@ -58,9 +57,9 @@ class LinkChoice(NamedTuple):
     @property
     def is_chance(self) -> bool:
         """Return whether the link was tested, and does not beat chance."""
-        link = self.link
-        tested = self.why == "nearest" and link is not None and not isnan(link.chance)
-        return tested and link is not None and not link.beats_chance
+        if self.why != "nearest" or self.link is None or isnan(self.link.chance):
+            return False
+        return not self.link.beats_chance
 
 
 class LinkPart(NamedTuple):
@@ -161,9 +160,8 @@ class LinkReport(Report, Provenance):
     """The report of ``attnviz link``: why a head attends from one token to another.
 
     model: the model that ran. prompts: at least one; if their parts do not sum to the lead, only
-        one. label: what the head is known to do, or None. chosen: why this link was chosen; None
-        if a person named a part of it, and for many prompts. labels: of each (layer, head) that
-        has one.
+    one. label: what the head is known to do, or None. chosen: why this link was chosen; None if a
+    person named a part of it, and for many prompts. labels: of each (layer, head) that has one.
     """
 
     model: ModelInfo
@@ -188,10 +186,7 @@ class LinkReport(Report, Provenance):
             **_link(first),
             "softcap": first.split.softcap,
             "tolerance": max(prompt.split.tolerance for prompt in self.prompts),
-            "tallies": self.tallies,
-            "seed": self.seed,
-            "notes": self.notes,
-            "controls": self.controls,
+            **fields_of(self, ("tallies", "seed", "notes", "controls")),
             **({"prompts": prompts} if many else {}),
             "parts": [_part(self, part) for part in self.parts] if self.tallies else [],
             "pairs": _pairs(first) if self.tallies and not many else [],
@@ -261,25 +256,30 @@ class LinkReport(Report, Provenance):
         ends, p = intervals(values, self.seed), list[float | None]([None] * len(means))
         if len(values) >= LEAST_TEXTS and bases is not None and self.model.weights != "random":
             p = adjusted_p(values - bases, self.seed).tolist()
+        reached, sources = (
+            list[int | None]([None] * len(means)),
+            dict[tuple[str, int | None], int](),
+        )
+        if not self.many and bases is not None:
+            over = (self.first.base - means) * np.where(means >= 0, 1, -1)
+            reached = (over >= -_ROUNDING * np.abs(means)).sum(0).tolist()
+        if not self.many:
+            read = self.first.split.sources.items()
+            sources |= {of: int(np.argmax(row if row.sum() >= 0 else -row)) for of, row in read}
         return tuple(
             LinkPart(
                 side=side,
                 part=None if at is None else parts[at],
                 lead=float(means[column]),
                 base=None if bases is None else float(bases[:, column].mean()),
-                reached=None if self.many or bases is None else self._reached(column),
+                reached=reached[column],
                 without=None if self.many else self._without(side, at),
-                source=None if self.many or at is None else self._source(side, at),
+                source=sources.get((side, at)),
                 interval=ends[column],
                 p=p[column],
             )
             for column, (side, at) in enumerate(columns)
         )
-
-    def _reached(self, column: int) -> int:
-        lead = part_leads(self.first.split, self.first.asked)[column]
-        over = (self.first.base[:, column] - lead) * (1 if lead >= 0 else -1)
-        return int((over >= -_ROUNDING * abs(lead)).sum())
 
     def _without(self, side: ReadSide, at: int | None) -> float | None:
         split, key = self.first.split, self.first.asked.key
@@ -291,14 +291,10 @@ class LinkReport(Report, Provenance):
         weight = float(split.weight(split.without[side][at], key))
         return None if np.isnan(weight) else weight
 
-    def _source(self, side: ReadSide, at: int) -> int | None:
-        row = self.first.split.sources.get((side, at))
-        return None if row is None else int(np.argmax(row if row.sum() >= 0 else -row))
-
     def of_side(self, side: ReadSide) -> list[LinkPart]:
         """Return the parts written into the query or the key, the largest first."""
-        parts = [part for part in self.parts if part.side == side]
-        return sorted(parts, key=lambda part: -abs(part.lead))
+        order = sorted(self.parts, key=lambda part: -abs(part.lead))
+        return [part for part in order if part.side == side]
 
     def name(self, part: StreamPart | None) -> str:
         """Return the name of a part as the screen says it: ``token``, ``L0H0``, ``L0 MLP``."""
@@ -314,21 +310,17 @@ class LinkReport(Report, Provenance):
 
 
 def _link(prompt: LinkedPrompt) -> dict[str, Any]:
-    """Return the facts about one link: where it is, its weight, score and lead."""
     asked, split = prompt.asked, prompt.split
     score, cap = split.scores[asked.key], split.softcap
     return {
         **token_facts(prompt.tokens),
         **dict(zip(("attention", "layer", "head"), asked.head, strict=True)),
-        "query": asked.query,
-        "key": asked.key,
-        "than": asked.than,
+        **fields_of(asked, ("query", "key", "than")),
         "visible": len(split.visible),
         "weight": prompt.weight,
         "score": score,
         "capped": None if cap is None else cap * np.tanh(score / cap),
-        "sum": prompt.sum,
-        "lead": prompt.lead,
+        **fields_of(prompt, ("sum", "lead")),
     }
 
 

@@ -21,17 +21,10 @@ from attnviz.prompts.naming import nats, placed, prompt_document
 from attnviz.records import Tokens
 
 _GAP = 3
-_TABLE = 76
-"""The columns of the table of parts next to the grid."""
-
-_MOST, _ROOM = 12, 80
-"""The most parts of the query in the grid of the whole document, and its columns."""
-
-_LARGE = 0.1
-"""The least part of a head, relative to the largest part, whose source tokens are drawn."""
-
-_CELL = 6
-"""The least columns of a cell of the grid, such as ``+3.6`` with its glyph."""
+_TABLE = 76  # the columns of the table of parts next to the grid
+_MOST, _ROOM = 12, 80  # the most parts of the query in the whole document's grid; its columns
+_LARGE = 0.1  # least part of a head, relative to the largest, whose tokens are drawn
+_CELL = 6  # the least columns of a cell of the grid, such as ``+3.6`` with its glyph
 
 
 def document(report: LinkReport) -> doc.Document:
@@ -77,7 +70,6 @@ def document(report: LinkReport) -> doc.Document:
 
 
 def _link_facts(report: LinkReport) -> list[doc.Part]:
-    """Return the lead as the sum of its parts, and why this link was chosen, each in a line."""
     chosen = _choice_words(report)
     return [doc.Facts(_sum_words(report)), *([doc.Facts(chosen)] if chosen else [])]
 
@@ -117,6 +109,14 @@ def part_table(report: LinkReport, most: tuple[int, int] | None = None) -> doc.T
         if rest:
             parts.append(LinkPart(side, None, fsum(part.lead for part in rest)))
             names.append(f"{len(rest)} more")
+
+    def source(part: LinkPart) -> str:
+        if part.source is None or part.part is None:
+            return ""
+        crosses = part.part.crosses
+        tokens = report.first.given.keys("cross") if crosses else report.first.tokens
+        return placed(tokens, part.source, False)
+
     reached = [None if part.reached is None else f"{part.reached} of {count}" for part in parts]
     columns: list[tuple[str | doc.Column, list[str]]] = [
         (f"lead{scale.times}", [scale.text(part.lead) for part in parts]),
@@ -125,7 +125,7 @@ def part_table(report: LinkReport, most: tuple[int, int] | None = None) -> doc.T
         ("controls ≥", _known(str, reached)),
         ("p", _known(probability, [part.p for part in parts])),
         ("weight if removed", _known(probability, [part.without for part in parts])),
-        (doc.Column("from", right=False), [_source_words(report, part) for part in parts]),
+        (doc.Column("from", right=False), list(map(source, parts))),
     ]
     table = ranked_table("", names, [part.lead for part in parts], scale, columns)
     rows = [
@@ -142,15 +142,6 @@ def _known(write: Callable[[Any], str], values: Iterable[Any]) -> list[str]:
     return ["" if value is None else write(value) for value in values]
 
 
-def _source_words(report: LinkReport, part: LinkPart) -> str:
-    """Return the token from which a head took most of its part; empty for other parts."""
-    if part.source is None or part.part is None:
-        return ""
-    first = report.first
-    tokens = first.given.keys("cross") if part.part.crosses else first.tokens
-    return placed(tokens, part.source, False)
-
-
 def pair_grid(report: LinkReport, rows: int, room: int, scaled: bool = True) -> doc.HeadGrid:
     """Return the grid of the lead by (part of the query, part of the key).
 
@@ -158,8 +149,7 @@ def pair_grid(report: LinkReport, rows: int, room: int, scaled: bool = True) -> 
     left out. rows: the most of them. room: the available width in characters.
     scaled: True adds a colour bar.
     """
-    matrices = [prompt.split.matrix(prompt.towards) for prompt in report.prompts]
-    matrix = np.mean(matrices, axis=0)
+    matrix = np.mean([prompt.split.matrix(prompt.towards) for prompt in report.prompts], axis=0)
     names = [_name(report, part).replace("embedding", "embed") for part in report.first.split.parts]
     longest = max(map(len, names))
     columns = max((room - longest - 1) // (max(longest, _CELL) + 1), 2)
@@ -174,12 +164,11 @@ def pair_grid(report: LinkReport, rows: int, room: int, scaled: bool = True) -> 
         matrix = np.concatenate(parts, axis)
         if axis == 0:
             row_names = labels
-    values = {place: float(value) for place, value in np.ndenumerate(matrix)}
+    values = {cell: float(value) for cell, value in np.ndenumerate(matrix)}
     scale = NumberScale.over(values.values())
     grid = signed_grid(row_names, labels, values, scale)
-    title: doc.Words = [("query × key, nats" + scale.times * (not scaled), True)]
-    if report.many:
-        title = [*title, ("mean over the prompts", False)]
+    title = [("query × key, nats" + scale.times * (not scaled), True)]
+    title += [("mean over the prompts", False)] * report.many
     return grid._replace(
         title=title, scale=signed_scale(scale, "nats", "value") if scaled else None
     )
@@ -202,18 +191,12 @@ def _sources(report: LinkReport) -> list[doc.Part]:
             words: doc.Words = [(name, True), (f"{row.sum():+.2f} nats by source token", False)]
             asking = Tokens.bare((0,))
             maps.append(doc.Map(name, row[None], asking, first.tokens, words, limit=limit))
-    if not maps:
-        return []
     title: doc.Words = [("What heads wrote, by the token that they read", True)]
     scale = signed_scale(NumberScale(limit), "nats", "value")
-    return [doc.Maps(maps, title, texts=True, scale=scale)]
-
-
-# The first screen ----------------------------------------------------------------------------
+    return [doc.Maps(maps, title, texts=True, scale=scale)] if maps else []
 
 
 def _first(report: LinkReport, columns: int, lines: int) -> list[doc.Group]:
-    """Return the first screen: the sum, both tables, and the grid, as far as lines allow."""
     facts = _link_facts(report)
     words, lines = doc.Group(facts), lines + 1 - len(facts)
     if not report.tallies:
@@ -230,19 +213,13 @@ def _first(report: LinkReport, columns: int, lines: int) -> list[doc.Group]:
     return [words, doc.Group([table]), doc.Group([grid], yields=1)]
 
 
-_WHOLE = 0.005
-"""The share of the lead by which a part that is called the whole lead may differ from it."""
-
+_WHOLE = 0.005  # share of the lead by which a part called the whole lead may differ
 _MAIN, _NAMED, _LEAST_NAMED = 0.5, 3, 0.05
 """The share of the lead from which parts are the reason of the link; the most that are named, and
 the least share of one of them."""
 
-_CLEAR = 0.6931
-"""The lead in nats, ln 2, below which a head hardly attends to a key."""
-
-_NOTABLE_BASE, _AS_MUCH = 0.5, 0.8
-"""The least control, as a share of the part, that the finding gives, and that is called as much."""
-
+_CLEAR = 0.6931  # the lead in nats, ln 2, below which a head hardly attends to a key
+_NOTABLE_BASE, _AS_MUCH = 0.5, 0.8  # shares of a part from which its control is told, is as much
 _LITTLE_SAID = {
     "chance": "No word pair is significant. The closest: ",
     "function": "Only function words stand out: ",
@@ -288,7 +265,7 @@ def _finding(report: LinkReport) -> str:
     order = sorted(report.parts, key=lambda part: -part.lead)
     causes, largest = [part for part in order if _is_cause(report, part)], order[0]
     attend = f"{report.head} attend ({_weight(report)}) {_from_to(report)}"
-    whole = f"of a lead of {report.sum:.2f} nats"
+    whole = f"of the {report.sum:.2f}-nat lead"
     causes = [part for part in causes if part.lead >= _LEAST_NAMED * report.sum][:_NAMED]
     if fsum(part.lead for part in causes) >= _MAIN * report.sum:
         named = [f"{_called(report, part)} {nats(part.lead)}{_side(part)}" for part in causes]
@@ -335,9 +312,8 @@ def _weight(report: LinkReport) -> str:
 
 def _without(part: LinkPart, joint: str = "; ") -> list[str]:
     """Return what the weight is without a part, in a list that is empty if that is unknown."""
-    if part.without is None:
-        return []
-    return [f"{joint}without it the weight would be {probability(part.without)}"]
+    weight = f"without it the weight would be {probability(part.without or 0.0)}"
+    return [] if part.without is None else [f"{joint}{weight}"]
 
 
 def _from_to(report: LinkReport) -> str:
@@ -355,7 +331,7 @@ def _because(report: LinkReport, part: LinkPart, verb: str, because: str) -> str
         f"{report.head} {verb} ({_weight(report)}) {_from_to(report)}{because} "
         f"{_by_what(report, part)}:"
     )
-    amount = f"{nats(part.lead)} of a lead of {report.sum:.2f} nats"
+    amount = f"{nats(part.lead)} of the {report.sum:.2f}-nat lead"
     if abs(part.lead - report.sum) < _WHOLE * abs(report.sum):
         amount = f"{nats(part.lead)} nats, the whole lead"
     elif abs(part.lead) > abs(report.sum):
@@ -410,14 +386,14 @@ def _by_what(report: LinkReport, part: LinkPart) -> str:
 def _of_many(report: LinkReport, best: LinkPart) -> str:
     count = counted(len(report.prompts), "prompt")
     ends = "" if best.interval is None else " [{}, {}]".format(*map(nats, best.interval))
-    said = (
+    claim = (
         f"{count}: {report.head} attends to its key because of {_by_what(report, best)}: "
-        f"{nats(best.lead)}{ends} of a lead of {report.sum:.2f} nats"
+        f"{nats(best.lead)}{ends} of the {report.sum:.2f}-nat lead"
     )
     if best.base is None or len(report.prompts) < LEAST_TEXTS:
-        return f"{said}; {'no control' if best.base is None else 'too few prompts for intervals'}."
+        return f"{claim}; {'no control' if best.base is None else 'too few prompts for intervals'}."
     verdict = "" if best.stands_out else "not clearly "
-    return f"{said}, {verdict}more than among random words ({nats(best.base)})."
+    return f"{claim}, {verdict}more than among random words ({nats(best.base)})."
 
 
 # The sum, and how to read it ------------------------------------------------------------------
@@ -434,7 +410,7 @@ def _sum_words(report: LinkReport) -> doc.Words:
     if report.many:
         over = "the mean of the other keys"
     apart = max(abs(prompt.capped - prompt.lead) for prompt in report.prompts)
-    words: list[tuple[str, bool]] = [
+    words = [
         (f"lead over {over}", False),
         (f"sum {report.sum:.3f} nats (Δ {apart:.4f})", True),
     ]

@@ -18,9 +18,10 @@ from typing import Annotated
 import numpy as np
 
 from attnviz.corpus import BLOCK, Shard, TextBlock, TextCorpus
+from attnviz.draw.files import whole_file
 from attnviz.draw.numbers import counted
+from attnviz.draw.report import fields_of
 from attnviz.draw.values import model_facts, model_of
-from attnviz.draw.whole_file import whole_file
 from attnviz.engine.capture import Choice, attention_kind, encoded, target_tokens
 from attnviz.engine.known_labels import by_label, label_file, labels_json
 from attnviz.engine.observer import notes_of_runs
@@ -244,13 +245,12 @@ def patterns_over(
         **asdict(attention),
         "heads": sorted((layer, sorted(some)) for layer, some in heads.items()) if heads else None,
         "control": control,
-        "reduce": request.reduce,
-        "truncate": request.truncate,
+        **fields_of(request, ("reduce", "truncate")),
     }
     shown = {
         "model": model_facts(info),
         "source": corpus.source,
-        **{name: getattr(request, name) for name in ("watch", "top", "index_base", "seed")},
+        **fields_of(request, ("watch", "top", "index_base", "seed")),
     }
     begun = CorpusRecord("patterns", run, shown, (), Tallies())
     record = recorded(corpus, shard, begun, measured, FORM, file=file, watch=advance)
@@ -310,7 +310,7 @@ def tallies_of(results: Sequence[TextScores], prefix: str = "") -> Tallies:
         "based": (known & ~np.isnan(base)).sum(0),
         "agreeing": (founded & (strength >= least)).sum(0),
         "told": (~np.isnan(described)).sum(0),
-        "lost": np.sum([[place in result.lost for place in places] for result in results], 0),
+        "lost": np.sum([[head in result.lost for head in places] for result in results], 0),
         "texts": np.array(len(results)),
         **{
             f"delimiter.{token}": known_exact(gained).sum(0)

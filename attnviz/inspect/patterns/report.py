@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from attnviz.draw.report import Report
+from attnviz.draw.report import Report, fields_of
 from attnviz.draw.values import model_facts, table_of
 from attnviz.measures.labels import least_strength
 from attnviz.measures.registry import STATISTICS, View, label_named, read_score
@@ -197,9 +197,7 @@ class PatternReport(Report, Provenance):
             "text": self.text or None,
             "target": self.target,
             "source": self.source or None,
-            "kind": self.kind,
-            "causal": self.causal,
-            "view": self.view,
+            **fields_of(self, ("kind", "causal", "view")),
             "watched": self.watch,
             "index_base": 0,
             "probes": [asdict(probe) for probe in self.probes],
@@ -214,8 +212,7 @@ class PatternReport(Report, Provenance):
             },
             "labels_from": None if self.labels_from == "none" else self.labels_from,
             "labels_date": self.labels_date or None,
-            "not_measured": self.not_measured,
-            "untestable": self.untestable,
+            **fields_of(self, ("not_measured", "untestable")),
             "control": control and {"weights": "random", **asdict(control)},
             "seconds": round(self.seconds, 3),
             "notes": self.notes,
@@ -262,25 +259,12 @@ class PatternReport(Report, Provenance):
         return tuple(sorted(scored, key=lambda entry: -(entry.scores[score] or 0.0)))
 
 
-# JSON and table ------------------------------------------------------------------------------
-
-
 def score_entry(entry: PatternScores) -> dict[str, Any]:
     """Return the JSON object of one head's pattern scores; ``null`` for values not measured."""
+    of_label = ("label", "score", "margin", "agreement")
+    by_score = ("scores", "base_rate", "strength", "intervals", "statistics", "measured")
     return {
-        "layer": entry.layer,
-        "head": entry.head,
-        "label": entry.label,
-        "score": entry.score,
-        "margin": entry.margin,
-        "agreement": entry.agreement,
-        "scores": entry.scores,
-        "base_rate": entry.base_rate,
-        "strength": entry.strength,
-        "intervals": entry.intervals,
-        "statistics": entry.statistics,
-        "measured": entry.measured,
-        "events": entry.events,
+        **fields_of(entry, ("layer", "head", *of_label, *by_score, "events")),
         **({"control": entry.control} if entry.control else {}),
     }
 

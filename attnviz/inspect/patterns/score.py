@@ -186,19 +186,19 @@ def scored_report(
             if score is not None:
                 known[name] = max(score, known.get(name, score))
     heads = []
-    for place, head in scores.items():
-        if place not in lost:
-            head = rule.labelled(head, floors.get(place[0], {}))
+    for at, head in scores.items():
+        if at not in lost:
+            head = rule.labelled(head, floors.get(at[0], {}))
         else:  # the texts on which a head did not overflow are no fair sample
             head = PatternScores(
-                *place,
+                *at,
                 label=None,
                 scores=dict.fromkeys(head.scores),
                 base_rate=head.base_rate,
                 measured=dict.fromkeys(head.measured, 0),
                 statistics=dict.fromkeys(head.statistics),
             )
-        heads.append(replace(head, control=twin[place].scores if place in twin else {}))
+        heads.append(replace(head, control=twin[at].scores if at in twin else {}))
     if lost:
         overflow = "some weights are not numbers: those heads have no label"
         notes += (f"{overflow}{info.overflow_advice}",)

@@ -261,8 +261,6 @@ def explanation(report: PatternReport, names: Sequence[str]) -> doc.Explanation:
     return doc.Explanation("patterns", f"{measured}matters.", terms)
 
 
-# The first screen ----------------------------------------------------------------------------
-
 _CELL, _NAMES = 9, 3
 """The columns of a cell of the grid with its score, and of the names of the layers."""
 
@@ -287,9 +285,6 @@ def _first(report: PatternReport, max_width: int, lines: int) -> list[doc.Group]
     if len(grid.rows) + LEAST_ROWS + len(sentences) + _AROUND > lines:
         return [rows]
     return [doc.Group([grid]), rows]
-
-
-# Tables -------------------------------------------------------------------------------------
 
 
 def _best_heads(report: PatternReport, name: str, top: int) -> doc.Table:

@@ -1,1 +1,1 @@
-"""``attnviz heads --image FILE``: where on a picture each head of a vision model looks."""
+"""``heads --image FILE`` and ``patterns --images DIR``: where heads look on pictures."""

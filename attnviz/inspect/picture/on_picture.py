@@ -21,9 +21,7 @@ _LEAST_FULL = 3.0
 """The weight with the full colour, in means of the map, at least: a map that is nearly even would
 hide its picture otherwise."""
 
-_ONE_PART = 0.3
-"""The least share of a map's weight in one part of the picture that is named by its rows."""
-
+_ONE_PART = 0.3  # least share of a map's weight in a part that is named by its rows
 _LETTERS = {"local": "l", "sink: CLS": "C", "sink: registers": "R", "sink: one patch": "p"}
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections import Counter
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -18,16 +20,22 @@ from attnviz.engine.selection import choose_heads
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.heads.heads import heads_report
 from attnviz.inspect.heads.report import HeadsReport, compare_heads
-from attnviz.inspect.picture.report import HeadOnPicture, PictureReport, Query
+from attnviz.inspect.picture.report import (
+    HeadOnPicture,
+    HeadOverPictures,
+    PictureReport,
+    PicturesReport,
+    Query,
+)
 from attnviz.inspect.picture.request import PictureRequest, two_numbers
+from attnviz.measures.bootstrap import intervals
 from attnviz.measures.pictures import LOCAL, SINK_SHARE, PictureSums, outlying, uniform_distance
 from attnviz.models.vision import PictureModel, ReadPicture
 from attnviz.progress import UNWATCHED, Advance, share_read
 from attnviz.records import Floats, Input, Kind
 from attnviz.token_layout import TokenLayout
 
-_MOST_CELLS = 50_000_000
-"""The most weights that a page keeps: those of 12 x 12 heads over 589 tokens."""
+_MOST_CELLS = 50_000_000  # weights that a page keeps: 12 x 12 heads over 589 tokens
 
 
 def picture(
@@ -55,7 +63,10 @@ def picture(
     given, calls = Input(read.tokens), dict[int, Edges]()
     if model.joins_calls:
         calls |= joined_calls(model, read.tokens)
-    watch = _Watch(layout, query.token, chosen, advance, info.layers, calls)
+    every = range(info.layers) if chosen is None else sorted(chosen)
+    watch = _Watch(
+        layout, query.token, chosen, lambda layer: advance(share_read(layer, every)), calls
+    )
     if calls:
         observe_joined(model, read.tokens, watch)
     else:
@@ -102,82 +113,70 @@ def _whole_maps(
     )
 
 
+@dataclass
 class _Watch:
     """An observer that adds up the rows of each layer's attention, and keeps those of a query."""
 
+    layout: TokenLayout
+    query: int | None
+    chosen: Mapping[int, Container[int]] | None
+    advance: Callable[[int], None]
+    calls: Mapping[int, Edges]
+    layers: dict[int, PictureSums] = field(default_factory=dict)
+    rows: dict[int, Floats] = field(default_factory=dict)
+
     norms = False
 
-    def __init__(
-        self,
-        layout: TokenLayout,
-        query: int | None,
-        chosen: Mapping[int, Container[int]] | None,
-        advance: Advance,
-        layers: int,
-        calls: Mapping[int, Edges],
-    ) -> None:
-        self._layout, self._query, self._chosen, self._calls = layout, query, chosen, calls
-        self._advance, self._wanted = advance, range(layers) if chosen is None else sorted(chosen)
-        self.layers: dict[int, PictureSums] = {}
-        self._rows: dict[int, Floats] = {}
-
     def wants(self, kind: Kind, layer: int) -> bool:
-        return kind == "self" and (self._chosen is None or layer in self._chosen)
+        return kind == "self" and (self.chosen is None or layer in self.chosen)
 
     def observe(
         self, text: int, kind: Kind, layer: int, start: int, weights: Floats, beside: BlockFacts
     ) -> None:
         if layer not in self.layers:
-            windows = self._calls.get(layer, ())
-            self.layers[layer] = PictureSums(self._layout, len(weights), windows=windows)
+            windows = self.calls.get(layer, ())
+            self.layers[layer] = PictureSums(self.layout, len(weights), windows=windows)
         self.layers[layer].add(start, weights)
         stop = start + weights.shape[1]
-        if self._query is not None and start <= self._query < stop:
-            row = self._rows[layer] = np.zeros((len(weights), len(self._layout)))
-            row[:, : weights.shape[-1]] = weights[:, self._query - start]
-        if stop == len(self._layout):
-            self._advance(share_read(layer, self._wanted))
+        if self.query is not None and start <= self.query < stop:
+            row = self.rows[layer] = np.zeros((len(weights), len(self.layout)))
+            row[:, : weights.shape[-1]] = weights[:, self.query - start]
+        if stop == len(self.layout):
+            self.advance(layer)
 
     def heads(self, layer: int) -> list[HeadOnPicture]:
         """Return what was measured of the chosen heads of a layer."""
-        sums, layout = self.layers[layer], self._layout
-        means, uniform = sums.means, uniform_distance(layout, self._calls.get(layer, ()))
-        rows = means if self._query is None else self._rows[layer]
+        sums, layout = self.layers[layer], self.layout
+        means, uniform = sums.means, uniform_distance(layout, self.calls.get(layer, ()))
+        rows = means if self.query is None else self.rows[layer]
         special = [layout.of_kind(kind) for kind in ("cls", "register")]
         patches = layout.of_kind("patch")
-        found = []
+        measured = []
         for head, mean in enumerate(means):
-            if self._chosen is not None and head not in self._chosen[layer]:
+            if self.chosen is not None and head not in self.chosen[layer]:
                 continue
             shares = [float(mean[own].sum()) for own in special]
             peak = int(patches[np.argmax(mean[patches])])
-            near = bool((sums.near[head] < sums.shuffled[:, head]).all())
-            measured = HeadOnPicture(
-                layer,
-                head,
-                row=rows[head],
-                means=mean,
-                distance=float(sums.distance[head]),
-                cls=shares[0] if len(special[0]) else None,
-                register=shares[1] if len(special[1]) else None,
-                peak=peak,
-                label=_label(shares, float(mean[peak]), float(sums.distance[head]) / uniform, near),
+            named = dict(zip(("CLS", "registers", "one patch"), (*shares, mean[peak]), strict=True))
+            largest, label = max(named, key=lambda name: named[name]), ""
+            if named[largest] >= SINK_SHARE:
+                label = f"sink: {largest}"
+            elif (sums.near[head] < sums.shuffled[:, head]).all():  # nearer than all shuffles
+                label = "local" * bool(sums.distance[head] / uniform <= LOCAL)
+            measured.append(
+                HeadOnPicture(
+                    layer,
+                    head,
+                    row=rows[head],
+                    means=mean,
+                    distance=float(sums.distance[head]),
+                    cls=shares[0] if len(special[0]) else None,
+                    register=shares[1] if len(special[1]) else None,
+                    peak=peak,
+                    label=label,
+                )
             )
-            found.append(measured)
-        return found
-
-
-def _label(shares: list[float], peak: float, distance: float, near: bool) -> str:
-    """Return what a head does, or an empty string.
-
-    shares: of the attention of all patches on CLS and on registers. peak: on the patch that gets
-    most. distance: as a share of uniform attention's. near: whether it is nearer than all shuffles.
-    """
-    named = dict(zip(("CLS", "registers", "one patch"), (*shares, peak), strict=True))
-    largest = max(named, key=lambda name: named[name])
-    if named[largest] >= SINK_SHARE:
-        return f"sink: {largest}"
-    return "local" if near and distance <= LOCAL else ""
+        return measured
 
 
 def _windows_note(calls: Mapping[int, Edges], base: int) -> tuple[str, ...]:
@@ -304,3 +303,87 @@ def pooling_weights(head: nn.Module, states: torch.Tensor, read: ReadPicture) ->
             "they are not shown"
         )
     return to_numpy(weights[:, 0]).astype(np.float64)
+
+
+# Over many pictures ---------------------------------------------------------------------------
+
+
+_AGREE = 2 / 3  # the share of the pictures in which a head has its label, at least
+
+
+def pictures(
+    model: PictureModel,
+    paths: Sequence[str],
+    index_base: int = 0,
+    seed: int = 0,
+    advance: Advance = UNWATCHED,
+) -> PicturesReport:
+    """Return what each head does over pictures.
+
+    index_base: of layers and heads in names. seed: of the bootstrap. advance: is called with the
+    share of the pictures that is read.
+
+    Raises LoadError for a file that is no picture, UsageError or UnsupportedError as ``picture``
+    does.
+    """
+    reports = list(on_each(model, paths, index_base, advance))
+    measured = [report.measured for report in reports]
+    ends = intervals(np.array([[head.distance for head in heads] for heads in measured]), seed)
+    heads = [
+        _over(of_head, end) for of_head, end in zip(zip(*measured, strict=True), ends, strict=True)
+    ]
+    return PicturesReport(
+        model=reports[0].model,
+        paths=tuple(paths),
+        heads=tuple(heads),
+        uniform=float(np.mean([report.uniform for report in reports])),
+        token=float(np.mean([1 / len(report.layout) for report in reports])),
+        outlying=sum(bool(report.artefacts) for report in reports),
+        notes=tuple(dict.fromkeys(note for report in reports for note in report.notes)),
+        index_base=index_base,
+        seed=seed,
+    )
+
+
+def on_each(
+    model: PictureModel, paths: Sequence[str], index_base: int = 0, advance: Advance = UNWATCHED
+) -> Iterator[PictureReport]:
+    """Yield what each head does on each picture in turn, of which the model keeps no new one."""
+    request = PictureRequest(index_base=index_base, token="mean")
+    for at, path in enumerate(paths):
+        known = path in model.pictures
+        read = model.read(path)
+        yield picture(model, read, request)
+        if not known:
+            model.forget(read)
+        advance((at + 1) / len(paths))
+
+
+def label_over(seen: Sequence[HeadOnPicture]) -> tuple[str, int]:
+    """Return the commonest label of a head, or an empty one, and on how many pictures it has that.
+
+    seen: the head on each picture. The label is empty below two thirds of them.
+    """
+    label, times = Counter(head.label for head in seen).most_common(1)[0]
+    return label if times >= _AGREE * len(seen) else "", times
+
+
+def _over(seen: Sequence[HeadOnPicture], end: tuple[float, float] | None) -> HeadOverPictures:
+    """Return what a head does over all pictures. seen: on each. end: of the mean distance."""
+    label, times = label_over(seen)
+    return HeadOverPictures(
+        layer=seen[0].layer,
+        head=seen[0].head,
+        label=label,
+        times=times,
+        distance=float(np.mean([head.distance for head in seen])),
+        interval=end,
+        cls=_mean([head.cls for head in seen]),
+        register=_mean([head.register for head in seen]),
+        peak=float(np.mean([head.peak_share for head in seen])),
+    )
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from attnviz.draw.report import Report
-from attnviz.draw.values import model_facts, npz_file, shortest
+from attnviz.draw.report import Report, fields_of
+from attnviz.draw.values import model_facts, npz_file, shortest, table_of
 from attnviz.records import Floats, ModelInfo
 from attnviz.token_layout import TokenLayout
 
@@ -21,11 +19,7 @@ if TYPE_CHECKING:
 
 
 class Query(NamedTuple):
-    """The query whose attention is shown.
-
-    name: ``CLS``, ``R1``, ``row,column``, ``pool`` or ``mean``. token: its index; None for the
-    last two, which are no token.
-    """
+    """The query that is shown, by name, and its index; ``pool`` and ``mean`` are no token: None."""
 
     name: str
     token: int | None
@@ -88,11 +82,6 @@ class PictureReport(Report):
     command = "heads"
     lists = ("heads",)
 
-    @cached_property
-    def patches(self) -> NDArray[np.intp]:
-        """Return the indices of the tokens that are patches."""
-        return self.layout.of_kind("patch")
-
     @property
     def measured(self) -> tuple[HeadOnPicture, ...]:
         """Return the heads of the model's layers, without those of a pooling head."""
@@ -101,8 +90,7 @@ class PictureReport(Report):
     @property
     def asking(self) -> tuple[HeadOnPicture, ...]:
         """Return the heads whose query is shown: of a pooling head alone if that was asked."""
-        pooling = tuple(head for head in self.heads if head.means is None)
-        return pooling or self.heads
+        return tuple(head for head in self.heads if head.means is None) or self.heads
 
     def head_name(self, head: HeadOnPicture) -> str:
         """Return the name of a head, such as ``L2H5`` or ``pool H3``."""
@@ -138,10 +126,8 @@ class PictureReport(Report):
     def _facts(self, head: HeadOnPicture) -> dict[str, Any]:
         facts: dict[str, Any] = {"head": self.head_name(head)}
         if head.means is not None:
-            facts |= {"label": head.label, "distance": head.distance}
-            facts |= {"cls": head.cls, "register": head.register}
-            facts |= {"peak": self.patch_name(head.peak)}
-            facts |= {"peak_share": head.peak_share}
+            facts |= fields_of(head, ("label", "distance", "cls", "register"))
+            facts |= {"peak": self.patch_name(head.peak), "peak_share": head.peak_share}
         return {**facts, "row": shortest(head.row.astype(np.float32))}
 
     def rows(self) -> Iterator[tuple[object, ...]]:
@@ -165,3 +151,74 @@ class PictureReport(Report):
                 tokens=np.array(self.layout.names()),
             )
         }
+
+
+@dataclass(frozen=True)
+class HeadOverPictures:
+    """What a head does in the mean over pictures.
+
+    label: what it does in two thirds of them or more, see ``HeadOnPicture``; else empty. times: in
+        how many pictures it has its commonest label, or none.
+    distance: the mean attention distance in patches. interval: its 95% bootstrap-t confidence
+        interval over the pictures; None for fewer than five.
+    cls, register: the shares of the attention of all patches on such tokens; None without any.
+    peak: on the patch that gets most in each picture.
+    """
+
+    layer: int
+    head: int
+    label: str
+    times: int
+    distance: float
+    interval: tuple[float, float] | None
+    cls: float | None
+    register: float | None
+    peak: float
+
+
+@dataclass(frozen=True, repr=False)
+class PicturesReport(Report):
+    """What each head of a vision model does over many pictures.
+
+    model: its facts. paths: of the pictures. uniform: the mean distance of uniform attention, in
+    patches. token: the mean share of a token under uniform attention. outlying: the number of
+    pictures with patches of outlying norm. notes: on how they were read. seed: of the bootstrap.
+    """
+
+    model: ModelInfo
+    paths: tuple[str, ...]
+    heads: tuple[HeadOverPictures, ...]
+    uniform: float
+    token: float
+    outlying: int = 0
+    notes: tuple[str, ...] = ()
+    index_base: int = 0
+    seed: int = 0
+
+    command = "patterns"
+    lists = ("heads",)
+
+    def head_name(self, head: HeadOverPictures) -> str:
+        """Return the name of a head, such as ``L2H5``."""
+        return f"L{head.layer + self.index_base}H{head.head + self.index_base}"
+
+    def data(self) -> dict[str, Any]:
+        return {
+            "schema": "attnviz.pictures/1",
+            "model": model_facts(self.model),
+            "pictures": self.paths,
+            "seed": self.seed,
+            "uniform": {"distance": self.uniform, "token": self.token},
+            "pictures_with_outlying_norms": self.outlying,
+            "notes": self.notes,
+            "heads": [vars(head) for head in self.heads],
+        }
+
+    def rows(self) -> Iterator[tuple[object, ...]]:
+        """Yield the CSV header, then a row for each head; an interval has two columns."""
+        entries = []
+        for head in self.heads:
+            low, high = head.interval or (None, None)
+            entries.append({**vars(head), "low": low, "high": high})
+        names = ("layer", "head", "label", "times", "distance", "low", "high")
+        yield from table_of((*names, "cls", "register", "peak"), entries)

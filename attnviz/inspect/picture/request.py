@@ -50,20 +50,12 @@ _OF_PICTURES = ("--layer", "--head", "--token", "--index-base")
 def picture_request(
     given: HeadsRequest, beside: Sequence[str], at: tuple[int, int] | None
 ) -> PictureRequest:
-    """Return what ``heads`` is asked on a picture; UsageError for an option that texts alone have.
-
-    given: the options of ``heads``. beside: the names of what was given apart from them.
-    """
+    """Return what ``heads`` is asked on a picture; UsageError for options of texts alone."""
     unused = [*beside, *(name for name in given.given() if name not in _OF_PICTURES)]
     if unused:
         raise UsageError(f"{unused[0]} is for texts: leave it out next to an image alone")
-    return PictureRequest(
-        layer=given.layer,
-        head=given.head,
-        index_base=given.index_base,
-        token=given.token,
-        at=at,
-    )
+    chosen = {name: getattr(given, name) for name in ("layer", "head", "token", "index_base")}
+    return PictureRequest(**chosen, at=at)
 
 
 def two_numbers(typed: str, option: str) -> tuple[int, int]:

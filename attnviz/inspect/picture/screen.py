@@ -15,36 +15,26 @@ from attnviz.draw import document as doc
 from attnviz.draw.numbers import counted, layer_names, listed
 from attnviz.draw.page.data import UNLABELLED, Page, PageLabel, PageMeasure
 from attnviz.draw.provenance import model_words, named, share
+from attnviz.inspect.heads.look import heads_page
 from attnviz.inspect.heads.report import HeadsReport
-from attnviz.inspect.heads.screen import heads_page
 from attnviz.inspect.picture.on_picture import SCALE, distance_grid, largest_region, on_picture
-from attnviz.inspect.picture.report import HeadOnPicture, PictureReport
+from attnviz.inspect.picture.report import (
+    HeadOnPicture,
+    HeadOverPictures,
+    PictureReport,
+    PicturesReport,
+)
 from attnviz.measures.pictures import SINK_SHARE, contour
 from attnviz.records import Floats
 
-_NARROW = 0.45
-"""The largest share of the picture under 60 % of a map's weight with which the map is told."""
-
-_ON_PATCHES = 0.3
-"""The least share of its weight that a query has on patches in a head that is shown first."""
-
-_MORE = 1.5
-"""How many times as much as all patches a query gives to a region before it is told of."""
-
-_MOST, _TALLEST = 8, 24
-"""The most pictures of a first screen, and the most lines of one above the table of all heads."""
-
-_LEGEND = 3
-"""The lines that a terminal without colour needs for a legend of signs."""
-
-_WIDE, _SMALL = 150, 12
-"""The columns from which small maps stand beside the table of all heads, and the lines of one."""
-
-_AROUND = 5
-"""The lines of a first screen around pictures: their words and their scale."""
-
-_LEAST_LINES = 10
-"""The least lines of a picture above the table of all heads."""
+_NARROW = 0.45  # largest share of the picture under 60 % of a map's weight that is told
+_ON_PATCHES = 0.3  # least share of its weight on patches in a head that is shown first
+_MORE = 1.5  # how many times as much as all patches a query gives to a region before it is told of
+_MOST, _TALLEST = 8, 24  # pictures of a first screen; lines of one above the table of heads
+_LEGEND = 3  # the lines that a terminal without colour needs for a legend of signs
+_WIDE, _SMALL = 150, 12  # columns for small maps beside the table of all heads; their lines
+_AROUND = 5  # the lines of a first screen around pictures: their words and their scale
+_LEAST_LINES = 10  # the least lines of a picture above the table of all heads
 
 
 class _Seen(NamedTuple):
@@ -63,8 +53,10 @@ class _Seen(NamedTuple):
     total: float
 
 
-def document(report: PictureReport) -> doc.Document:
-    """Return the document: the picture with the maps of all heads, and a table of what they do."""
+def document(report: PictureReport | PicturesReport) -> doc.Document:
+    """Return the document: maps of all heads on one picture, or a cell for each over many."""
+    if isinstance(report, PicturesReport):
+        return _over_pictures(report)
     info, grid = report.model, report.layout.grids[0]
     height, width, _ = report.layout.pictures[0].shape
     patches = f"{grid.rows} × {grid.columns} patches"
@@ -72,15 +64,23 @@ def document(report: PictureReport) -> doc.Document:
     query = f"query {report.query.name}"
     about = [*model_words(info), (seen, False), (query, False)]
     notes = [*info.notes, *report.notes]
-    parts = [doc.Group([doc.Facts(about), doc.Quote("image", report.name, lead=7)])]
-    parts += [doc.Group([doc.Note(note) for note in notes])] if notes else []
-    parts += [doc.Group([_clearest(report, None)]), _glance(report)]
-    parts += [doc.Group([_every(report)])] if len(report.asking) > 1 else []
-    parts += [doc.Group([_table(report)])]
+    names = {report.head_name(head): head.row for head in report.asking}
+    every = doc.Pictures(
+        [_drawn(report, _seen(report, name, row)) for name, row in names.items()],
+        [("All heads", True), ("each map in its own colours", False)],
+        small=True,
+    )
     return doc.Document(
         f"attention heads of {info.name} on {report.name}",
         f"Attention heads of {info.name} on an image",
-        parts,
+        [
+            doc.Group([doc.Facts(about), doc.Quote("image", report.name, lead=7)]),
+            *[doc.Group(list(map(doc.Note, notes)))] * bool(notes),
+            doc.Group([_clearest(report, None)]),
+            _glance(report),
+            *[doc.Group([every])] * (len(report.asking) > 1),
+            doc.Group([_table(report)]),
+        ],
         doc.Explanation("images", f"measured on this image alone, {patches}."),
         doc.next_steps(
             ["--token ROW,COLUMN", "--at X,Y", "--head L2H5", "--explain"], tone="faint"
@@ -93,9 +93,7 @@ def document(report: PictureReport) -> doc.Document:
     )
 
 
-_HUE = "56b4e9"
-"""The colour of local heads on a page."""
-
+_HUE = "56b4e9"  # the colour of local heads on a page
 _MEANINGS = {
     "local": "looks at patches near its own",
     "sink: CLS": "every patch attends to CLS",
@@ -135,11 +133,11 @@ def _finding(report: PictureReport) -> str:
     """Return where the query looks; if it looks everywhere alike, what else the heads do."""
     if any(not np.isfinite(head.row).all() for head in report.heads):
         return "The attention weights are not numbers (NaN): nothing can be said of this image."
-    told = [_region(report), *_sayings(report)]
-    for sentence in filter(None, told):
+    for sentence in filter(None, [_region(report), *_sayings(report)]):
         return sentence
+    who = _who(report)
     return (
-        f"{_capital(_who(report))} looks everywhere alike, no token collects attention, and no "
+        f"{who[:1].upper()}{who[1:]} looks everywhere alike, no token collects attention, and no "
         "head looks nearer than with its patches in random order."
     )
 
@@ -153,10 +151,6 @@ def _who(report: PictureReport) -> str:
     name = report.query.name
     words = {"pool": "the pooling query", "mean": "the mean of all patches"}
     return words.get(name, f"patch {name}" if name[0].isdigit() else name)
-
-
-def _capital(words: str) -> str:
-    return words[:1].upper() + words[1:]
 
 
 def _region(report: PictureReport) -> str:
@@ -209,14 +203,13 @@ def _times_ordinary(report: PictureReport) -> float | None:
 
 
 def _sinks(report: PictureReport) -> str:
-    """Return how many heads are sinks, and of which tokens."""
     labels = [head.label for head in report.measured]
     kinds = Counter(label.removeprefix("sink: ") for label in labels if label[:4] == "sink")
     if not kinds:
         return ""
     peaks = {report.patch_name(head.peak) for head in report.measured if head.label[-5:] == "patch"}
-    one = f"patch {next(iter(peaks))}" if len(peaks) == 1 else "one patch"
-    words = [f"{one if kind == 'one patch' else kind} in {n}" for kind, n in kinds.most_common()]
+    only = f"patch {next(iter(peaks))}" if len(peaks) == 1 else "one patch"
+    words = [f"{only if kind == 'one patch' else kind} in {n}" for kind, n in kinds.most_common()]
     count = sum(kinds.values())
     sentence = (
         f"Sinks: {count} of {counted(len(labels), 'head')} put{'s' * (count == 1)} over "
@@ -279,22 +272,19 @@ def _ranked(report: PictureReport) -> list[_Seen]:
     """Return the maps of all heads, those with the smallest areas first."""
     maps = [_seen(report, report.head_name(head), head.row) for head in report.asking]
     sinks = {report.head_name(head) for head in report.measured if head.label[:4] == "sink"}
-    told = [one for one in maps if one.total > _ON_PATCHES and one.name not in sinks]
-    return sorted(told or maps, key=lambda one: (one.area, -one.total))
+    told = [seen for seen in maps if seen.total > _ON_PATCHES and seen.name not in sinks]
+    return sorted(told or maps, key=lambda seen: (seen.area, -seen.total))
 
 
 def _clearest(report: PictureReport, most: int | None) -> doc.Pictures:
-    """Return the picture, the mean of the last layer, and the heads with the clearest maps.
-
-    most: how many pictures in all; None for all that are chosen, or six.
-    """
+    """Return the picture and the clearest maps: ``most`` in all, or six; all that are chosen."""
     pixels = report.layout.pictures[0]
     height, width, _ = pixels.shape
     size = f"{report.name}, {width} × {height} pixels."
     alone = doc.Picture(pixels, words=[("image", True)], alternative=size)
     mean = _mean_of_last(report)
-    heads = [one for one in _ranked(report) if one.name != mean.name]
-    shown = [alone, _drawn(report, mean), *[_drawn(report, one) for one in heads]]
+    heads = [seen for seen in _ranked(report) if seen.name != mean.name]
+    shown = [alone, _drawn(report, mean), *[_drawn(report, seen) for seen in heads]]
     only = report.asking[0]
     if len(report.asking) == 1 and only.means is not None and report.query.name != "mean":
         all_patches = f"{report.head_name(only)}, all patches"
@@ -305,15 +295,6 @@ def _clearest(report: PictureReport, most: int | None) -> doc.Pictures:
         ("marked: the patches that hold 60% of the weight", False),
     ]
     return doc.Pictures(shown[:count], title, scale=SCALE)
-
-
-def _every(report: PictureReport) -> doc.Pictures:
-    """Return the maps of all heads, small, layer by layer."""
-    drawn = [
-        _drawn(report, _seen(report, report.head_name(head), head.row)) for head in report.asking
-    ]
-    title = [("All heads", True), ("each map in its own colours", False)]
-    return doc.Pictures(drawn, title, small=True)
 
 
 # Tables --------------------------------------------------------------------------------------
@@ -334,7 +315,6 @@ def _table(report: PictureReport) -> doc.Table:
         return f"{report.patch_name(head.peak)} {share(head.peak_share)}"
 
     layout = report.layout
-    uniform = 1 / len(layout)
     classes = [doc.ColumnOf[HeadOnPicture]("CLS", lambda head: part(head.cls))]
     registers = [doc.ColumnOf[HeadOnPicture]("registers", lambda head: part(head.register))]
     return doc.table(
@@ -347,15 +327,15 @@ def _table(report: PictureReport) -> doc.Table:
         doc.ColumnOf("label", lambda head: head.label, right=False),
         title=[
             ("Scores", True),
-            (f"mean over all patches; uniform: {uniform:.1%} a token", False),
+            (f"mean over all patches; uniform: {1 / len(layout):.1%} a token", False),
         ],
     )
 
 
 def _glance(report: PictureReport, *, halved: bool = False) -> doc.Group:
     """Return every head at a glance, and what is said of all of them."""
-    said = [doc.Say(sentence) for sentence in _sayings(report)]
-    return doc.Group([_grid(report)._replace(halved=halved), *said], yields=1)
+    sentences = [doc.Say(sentence) for sentence in _sayings(report)]
+    return doc.Group([_grid(report)._replace(halved=halved), *sentences], yields=1)
 
 
 # The first screen ----------------------------------------------------------------------------
@@ -371,7 +351,7 @@ def _first(report: PictureReport, columns: int, lines: int) -> doc.Ways:
         for count in range(_MOST, 1, -1) if left - tall >= _LEAST_LINES else ():
             below = glance
             if columns >= _WIDE and not halved:
-                further = [_drawn(report, one) for one in _ranked(report)[count - 2 :]]
+                further = [_drawn(report, seen) for seen in _ranked(report)[count - 2 :]]
                 small = doc.Pictures(further, [("Further heads", True)], small=True)
                 rows = max(tall // _SMALL, 1)
                 below = doc.beside([*glance.parts], small._replace(rows=rows))
@@ -385,3 +365,92 @@ def _first(report: PictureReport, columns: int, lines: int) -> doc.Ways:
 def _maps(report: PictureReport, count: int, lines: int) -> doc.Group:
     """Return the picture and maps, ``count`` in all, in a row of the screen of their own."""
     return doc.Group([_clearest(report, count)._replace(lines=lines)], beside=doc.Beside(0))
+
+
+# Over many pictures ---------------------------------------------------------------------------
+
+
+_FEW = 5  # the number of pictures below which labels are called those of these pictures alone
+
+
+def _over_pictures(report: PicturesReport) -> doc.Document:
+    """Return the document: a cell for each head, and a table of their scores."""
+    info = report.model
+    size = counted(len(report.paths), "image")
+    about = doc.Facts([*model_words(info), (size, False), (f"seed {report.seed}", False)])
+    first = doc.Quote("images", f"the first: {report.paths[0]}", lead=8)
+    notes = [doc.Note(note) for note in (*info.notes, *report.notes)]
+    grid = distance_grid(
+        {(head.layer, head.head): (head.distance, head.label) for head in report.heads},
+        report.uniform,
+        report.index_base,
+    )
+    table, tall = _table_over(report), len(grid.rows) + 3
+    hidden = max(len(table.rows) - tall, 0)
+    short = table._replace(rows=table.rows[:tall], hidden=hidden, least=3)
+    return doc.Document(
+        f"heads of {info.name} over images",
+        f"Attention heads of {info.name} over images",
+        [
+            doc.Group([about, first]),
+            *([doc.Group(notes)] if notes else []),
+            doc.Group([grid]),
+            doc.Group([table]),
+        ],
+        doc.Explanation("images", f"measured over {size}."),
+        doc.next_steps(["attnviz heads --image FILE", "--explain"], tone="faint"),
+        heading=[*named(info), (size, False)],
+        quoted=report.paths[0],
+        finding=_finding_over(report),
+        first=lambda columns, lines: [
+            doc.Group([grid]),
+            doc.Group([short], yields=1),
+        ],
+    )
+
+
+def _finding_over(report: PicturesReport) -> str:
+    labels = Counter(head.label for head in report.heads if head.label)
+    total, size = len(report.heads), counted(len(report.paths), "image")
+    few = "" if len(report.paths) >= _FEW else f" {size} are few: give {_FEW} or more."
+    if not labels:
+        return f"No head has a label in two thirds of {size}; uniform attention is at " + (
+            f"{report.uniform:.1f} patches.{few}"
+        )
+    words = [
+        f"{number} {label.replace('sink: ', 'with a sink on ')}"
+        for label, number in labels.most_common()
+    ]
+    nearest = min(report.heads, key=lambda head: head.distance)
+    return (
+        f"{sum(labels.values())} of {counted(total, 'head')} keep one label over {size}: "
+        f"{listed(words)}. {report.head_name(nearest)} looks nearest, {nearest.distance:.1f} "
+        f"patches (uniform {report.uniform:.1f}).{few}"
+    )
+
+
+def _table_over(report: PicturesReport) -> doc.Table:
+    def optional(value: float | None) -> str:
+        return "–" if value is None else share(value)
+
+    def ends(head: HeadOverPictures) -> str:
+        return "–" if head.interval is None else "{:.2f} to {:.2f}".format(*head.interval)
+
+    def seen(head: HeadOverPictures) -> str:
+        return f"{head.times} of {len(report.paths)}" if head.label else ""
+
+    columns: list[doc.ColumnOf[HeadOverPictures]] = [
+        doc.ColumnOf("head", report.head_name, right=False),
+        doc.ColumnOf("label", lambda head: head.label, right=False),
+        doc.ColumnOf("images", seen, keep=5),
+        doc.ColumnOf("distance", lambda head: f"{head.distance:.2f}"),
+        doc.ColumnOf("95% interval", ends, keep=4),
+    ]
+    if report.heads[0].cls is not None:
+        columns.append(doc.ColumnOf("CLS", lambda head: optional(head.cls), keep=7))
+    if report.heads[0].register is not None:
+        columns.append(doc.ColumnOf("registers", lambda head: optional(head.register), keep=6))
+    columns.append(doc.ColumnOf("patch with most", lambda head: share(head.peak), keep=7))
+    title = [("Scores", True), (f"mean over images; uniform: {report.token:.1%} a token", False)]
+    order = sorted(report.heads, key=lambda head: (not head.label, head.distance))
+    return doc.table(order, *columns, title=title)

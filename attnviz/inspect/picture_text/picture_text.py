@@ -5,9 +5,9 @@ Only the rows of words are read, so that a picture of thousands of tokens takes 
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -41,15 +41,9 @@ from attnviz.token_layout import TokenKind, TokenLayout
 GENERAL = "Write a general description of the image."
 """The control of relative attention, as in Zhang et al. 2025 (arXiv 2502.17422)."""
 
-_LOCATING = 3
-"""The most localisation heads: three suffice to find what an expression refers to."""
-
-_SHUFFLES = 19
-"""A head whose map is in fewer parts than in all of so many random orders is so by chance in one
-case of twenty."""
-
-_WORDS = 64
-"""The most tokens of the text whose share on the pictures is told: the last ones."""
+_LOCATING = 3  # the most localisation heads: three suffice to find what an expression refers to
+_SHUFFLES = 19  # fewer parts than all of so many random orders: by chance once in twenty
+_WORDS = 64  # the most tokens of the text whose share on the pictures is told: the last ones
 
 
 def picture_text(
@@ -85,15 +79,15 @@ def picture_text(
     assert control.layout is not None
     places = control.layout.of_kind("patch", "cls", "newline")
     sinks = _sinks(rows.states)
-    grid = _shown_grid(layout, np.mean([each.mean(0) for each in rows.rows.values()], axis=0))
+    grid = _shown_grid(layout, np.mean([weights.mean(0) for weights in rows.rows.values()], axis=0))
     heads = []
     for layer in sorted(rows.rows):
         on_pictures = set(images.tolist()) & set(sinks.get(layer, ()))
         for head, row in enumerate(rows.rows[layer]):
             beside = np.zeros(len(tokens))
             beside[images] = general.rows[layer][head][places]
-            shares = float(row[images].sum()), float(row[sorted(on_pictures)].sum())
-            heads.append(HeadOnWords(layer, head, row, beside, *shares))
+            picture, on_sinks = (float(row[own].sum()) for own in (images, sorted(on_pictures)))
+            heads.append(HeadOnWords(layer, head, row, beside, picture, on_sinks))
     heads = _located(heads, layout, grid)
     return PictureTextReport(
         model=info,
@@ -103,9 +97,11 @@ def picture_text(
         tokens=tokens,
         query=query,
         grid=grid,
-        heads=tuple(head for head in heads if _is_chosen(head, chosen)),
+        heads=tuple(
+            head for head in heads if chosen is None or head.head in chosen.get(head.layer, ())
+        ),
         sinks=sinks,
-        words={at: float(np.mean(found)) for at, found in sorted(rows.words.items())},
+        words={at: float(np.mean(shares)) for at, shares in sorted(rows.words.items())},
         control=GENERAL,
         notes=tuple(note for picture in prompt.pictures for note in picture.notes),
         index_base=request.index_base,
@@ -113,26 +109,18 @@ def picture_text(
     )
 
 
-def _is_chosen(head: HeadOnWords, chosen: Mapping[int, Container[int]] | None) -> bool:
-    return chosen is None or head.head in chosen.get(head.layer, ())
-
-
 def _followed(layout: TokenLayout | None, more: int) -> TokenLayout:
     """Return the layout of a prompt that ``more`` tokens of text follow."""
     assert layout is not None
-    places = np.pad(
+    grid, row, column = np.pad(
         [layout.grid, layout.row, layout.column], ((0, 0), (0, more)), constant_values=-1
     )
-    kinds: list[TokenKind] = [*layout.kinds]
-    kinds += ["text"] * more
-    return replace(layout, kinds=tuple(kinds), grid=places[0], row=places[1], column=places[2])
+    kinds: list[TokenKind] = [*layout.kinds, *["text"] * more]
+    return replace(layout, kinds=tuple(kinds), grid=grid, row=row, column=column)
 
 
 def _shown_grid(layout: TokenLayout, row: Floats) -> int:
-    """Return the finest grid of the picture that the word's heads look at most.
-
-    row: (token,) the weights in the mean of all heads.
-    """
+    """Return the finest grid of the picture to which ``row`` (token,) gives most."""
     shares: dict[int, float] = {}
     for at, grid in enumerate(layout.grids):
         share = float(row[layout.patches(at)].sum())
@@ -169,9 +157,7 @@ def _located(heads: Sequence[HeadOnWords], layout: TokenLayout, grid: int) -> li
     ]
 
 
-# Reading ------------------------------------------------------------------------------------------
-
-
+@dataclass
 class _Rows:
     """A reader that keeps each layer's rows of one token, and the shares of others on pictures.
 
@@ -179,42 +165,42 @@ class _Rows:
     is large in the states that enter a layer.
     """
 
-    norms = False
+    query: int
+    others: Sequence[int]
+    images: Any
+    tokens: int
+    done: Any
+    rows: dict[int, Floats] = field(default_factory=dict)
+    words: dict[int, list[float]] = field(default_factory=dict)
+    states: dict[int, Activations] = field(default_factory=dict)
 
-    def __init__(
-        self, query: int, others: Sequence[int], images: Any, tokens: int, done: Any
-    ) -> None:
-        self._query, self._others, self._images = query, others, images
-        self._tokens, self._done = tokens, done
-        self.rows: dict[int, Floats] = {}
-        self.words: dict[int, list[float]] = {}
-        self.states: dict[int, Activations] = {}
+    norms = False
 
     def wants(self, kind: Kind, layer: int) -> bool:
         return kind == "self"
 
-    def sums(self, text: int, kind: Kind, layer: int, found: ReducedLayer) -> None:
-        for at in {self._query, *self._others}:
-            self._take(layer, at, to_numpy(found.rows(at, at + 1))[:, 0])
-        self._done(layer)
+    def sums(self, text: int, kind: Kind, layer: int, reduced: ReducedLayer) -> None:
+        for at in {self.query, *self.others}:
+            self._take(layer, at, to_numpy(reduced.rows(at, at + 1))[:, 0])
+        self.done(layer)
 
     def observe(
         self, text: int, kind: Kind, layer: int, start: int, weights: Floats, beside: BlockFacts
     ) -> None:
         stop = start + weights.shape[1]
-        for at in {self._query, *self._others}:
+        for at in {self.query, *self.others}:
             if start <= at < stop:
                 self._take(layer, at, weights[:, at - start])
-        if stop == self._tokens:
-            self._done(layer)
+        if stop == self.tokens:
+            self.done(layer)
 
     def _take(self, layer: int, at: int, seen: Floats) -> None:
-        row = np.zeros((len(seen), self._tokens))
+        row = np.zeros((len(seen), self.tokens))
         row[:, : seen.shape[1]] = seen
-        if at == self._query:
+        if at == self.query:
             self.rows[layer] = row
-        if at in self._others:
-            self.words.setdefault(at, []).extend(row[:, self._images].sum(1).tolist())
+        if at in self.others:
+            self.words.setdefault(at, []).extend(row[:, self.images].sum(1).tolist())
 
 
 def _read(
@@ -242,37 +228,33 @@ def _read(
 
 @contextmanager
 def _watched_states(
-    model: PictureTextModel, tokens: int, found: dict[int, Activations]
+    model: PictureTextModel, tokens: int, large: dict[int, Activations]
 ) -> Iterator[None]:
     """Note what is large in the states that enter each layer of the decoder, in this context."""
 
     def note(layer: int, args: tuple[Any, ...], named: Mapping[str, Any]) -> None:
         states = args[0] if args else named["hidden_states"]
         if states.shape[:2] == (1, tokens):
-            found[layer] = activations(to_numpy(states[0].float()))
+            large[layer] = activations(to_numpy(states[0].float()))
 
+    decoder = model.model.get_decoder()
+    lists = (part for part in decoder.modules() if isinstance(part, nn.ModuleList))
+    blocks = next((part for part in lists if len(part) == model.info.layers), None)
+    if blocks is None:
+        raise UnsupportedError(f"the layers of {type(decoder).__name__} are not in one list")
     with ExitStack() as held:
-        for layer, block in enumerate(_blocks(model)):
+        for layer, block in enumerate(blocks):
             hook = lambda _, args, named, layer=layer: note(layer, args, named)  # noqa: E731
             held.enter_context(hooked(block.register_forward_pre_hook(hook, with_kwargs=True)))
         yield
 
 
-def _blocks(model: PictureTextModel) -> nn.ModuleList:
-    """Return the layers of a model's decoder; UnsupportedError if they are not in one list."""
-    decoder = model.model.get_decoder()
-    for part in decoder.modules():
-        if isinstance(part, nn.ModuleList) and len(part) == model.info.layers:
-            return part
-    raise UnsupportedError(f"the layers of {type(decoder).__name__} are not in one list")
-
-
 def _sinks(states: Mapping[int, Activations]) -> dict[int, tuple[int, ...]]:
     """Return the tokens of each layer that are large in a dimension of massive activations."""
-    dimensions = frozenset[int]().union(*(each.massive for each in states.values()))
-    return {
-        layer: found
-        for layer, each in sorted(states.items())
+    dimensions = frozenset[int]().union(*(entering.massive for entering in states.values()))
+    sinks = {
+        layer: sorted({at for at, dimension in entering.large if dimension in dimensions})
+        for layer, entering in sorted(states.items())
         if layer >= FIRST_LAYER
-        if (found := tuple(sorted({at for at, own in each.large if own in dimensions})))
     }
+    return {layer: tuple(tokens) for layer, tokens in sinks.items() if tokens}

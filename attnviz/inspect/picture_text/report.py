@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.report import Report
+from attnviz.draw.report import Report, fields_of
 from attnviz.draw.values import model_facts, npz_file, shortest
 from attnviz.records import Floats, ModelInfo, Tokens
 from attnviz.token_layout import TokenLayout
@@ -19,9 +19,8 @@ if TYPE_CHECKING:
     from attnviz.draw.files import Writer
 
 
-_DRAWS = 19
-"""Sinks get more than random tokens of the pictures in all of so many draws in one case of
-twenty."""
+_DRAWS = 19  # more than all of so many random draws: by chance once in twenty
+_SHARES = ("picture", "sinks", "entropy", "chance", "bottom", "locates")
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,8 +99,8 @@ class PictureTextReport(Report):
     @property
     def locating(self) -> tuple[HeadOnWords, ...]:
         """Return the localisation heads, those with the least spatial entropy first."""
-        found = [head for head in self.heads if head.locates]
-        return tuple(sorted(found, key=lambda head: head.entropy))
+        order = sorted(self.heads, key=lambda head: head.entropy)
+        return tuple(head for head in order if head.locates)
 
     def sinks_of(self, head: HeadOnWords) -> list[int]:
         """Return the sinks among the pictures' tokens in a head's layer."""
@@ -109,10 +108,7 @@ class PictureTextReport(Report):
 
     @cached_property
     def sinks_by_chance(self) -> float:
-        """Return the largest share on as many random tokens of the pictures, of ``_DRAWS`` draws.
-
-        It is the mean over the heads, as each head's share on sinks is told.
-        """
+        """Return the heads' mean share on random tokens, the most of ``_DRAWS`` draws."""
         draw, shares = np.random.default_rng(0), np.zeros(_DRAWS)
         for head in self.heads:
             count = len(self.sinks_of(head))
@@ -138,16 +134,12 @@ class PictureTextReport(Report):
         return {
             "schema": "attnviz.picture-text/1",
             "model": model_facts(self.model),
-            "text": self.text,
-            "written": self.written,
+            **fields_of(self, ("text", "written")),
             "pictures": [{"name": name, "width": w, "height": h} for name, (w, h) in named],
             "grids": [grid._asdict() for grid in layout.grids],
             "tokens": self.tokens.texts,
             "kinds": layout.kinds,
-            "query": self.query,
-            "uniform": self.uniform,
-            "control": self.control,
-            "sinks_by_chance": self.sinks_by_chance,
+            **fields_of(self, ("query", "uniform", "control", "sinks_by_chance")),
             "sinks": {str(layer + self.index_base): at for layer, at in self.sinks.items()},
             "words": [{"token": at, "picture": share} for at, share in self.words.items()],
             "notes": self.notes,
@@ -157,22 +149,18 @@ class PictureTextReport(Report):
     def _facts(self, head: HeadOnWords) -> dict[str, Any]:
         return {
             "head": self.head_name(head),
-            "picture": head.picture,
-            "sinks": head.sinks,
+            **fields_of(head, _SHARES[:2]),
             "text": 1.0 - head.picture,
-            "entropy": head.entropy,
-            "chance": head.chance,
-            "bottom": head.bottom,
-            "locates": head.locates,
+            **fields_of(head, _SHARES[2:]),
             "row": shortest(head.row.astype(np.float32)),
         }
 
     def rows(self) -> Iterator[tuple[object, ...]]:
         """Yield the CSV header, then a row for each head: its shares and its label."""
-        names = ("picture", "sinks", "entropy", "chance", "bottom", "locates")
-        yield ("layer", "head", *names)
+        names = ("layer", "head", *_SHARES)
+        yield names
         for head in self.heads:
-            yield (head.layer, head.head, *(getattr(head, name) for name in names))
+            yield tuple(getattr(head, name) for name in names)
 
     def arrays(self) -> Mapping[str, Writer]:
         """Return the function that writes all rows (head, token) to a file of NumPy arrays."""

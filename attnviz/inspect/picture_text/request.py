@@ -28,10 +28,7 @@ _KEPT = {"--layer", "--head", "--token", "--index-base"}
 
 
 def picture_text_request(given: HeadsRequest, generate: int | None) -> PictureTextRequest:
-    """Return what ``heads`` is asked of a text with pictures.
-
-    given: the options of ``heads``. Raises UsageError for one that only texts alone have.
-    """
+    """Return what ``heads`` is asked of both; UsageError for options of texts alone."""
     unused = [name for name in given.given() if name not in _KEPT]
     if unused:
         raise UsageError(f"{unused[0]} is for texts alone: leave it out next to --image")

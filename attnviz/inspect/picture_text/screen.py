@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from attnviz.draw import document as doc
 from attnviz.draw.labels import token_label
@@ -18,31 +16,11 @@ from attnviz.inspect.picture_text.report import HeadOnWords, PictureTextReport
 from attnviz.measures.pictures import contour
 from attnviz.records import Floats
 
-_MORE = 1.5
-"""How many times as much as a general prompt a word gives to a region before it is told of."""
-
-_MOST = 100
-"""A larger factor is not written in full."""
-
-_FLOOR = 0.1
-"""The least weight by which relative attention is divided, in parts of the mean patch's."""
-
-_LISTED = 20
-"""The most heads in the table, those that look at the picture most."""
-
-_LEAST_LINES = 10
-"""The least lines of a picture above the grid of all heads."""
-
-
-class _Region(NamedTuple):
-    """Where the localisation heads look.
-
-    where: rows and columns in words. times: how many times as much of what they give the picture
-    lies there as with a general prompt; None for one head alone.
-    """
-
-    where: str
-    times: float | None
+_MORE = 1.5  # times a general prompt's weight from which on a region is told of
+_MOST = 100  # a larger factor is not written in full
+_FLOOR = 0.1  # least divisor of relative attention, in parts of the mean patch's weight
+_LISTED = 20  # the most heads in the table, those that look at the picture most
+_LEAST_LINES = 10  # the least lines of a picture above the grid of all heads
 
 
 def document(report: PictureTextReport) -> doc.Document:
@@ -54,14 +32,18 @@ def document(report: PictureTextReport) -> doc.Document:
     facts: list[doc.Part] = [doc.Facts(about), doc.Quote("text", report.text, lead=9)]
     facts += [doc.Quote("image", name, lead=7) for name in report.names]
     facts += [doc.Quote("written", report.written, lead=9)] if report.written else []
-    notes: list[doc.Part] = [doc.Note(note) for note in (*info.notes, *report.notes)]
-    parts = [doc.Group(facts), *([doc.Group(notes)] if notes else [])]
-    parts += [doc.Group([_maps(report, None)]), doc.Group([_grid(report), _sinks_said(report)])]
-    parts += [doc.Group([_table(report)]), doc.Group([_words_table(report)])]
+    notes = [doc.Note(note) for note in (*info.notes, *report.notes)]
     return doc.Document(
         f"attention heads of {info.name} from {word} to {', '.join(report.names)}",
         f"Attention heads of {info.name} on a text with {pictures}",
-        parts,
+        [
+            doc.Group(facts),
+            *[doc.Group(notes)] * bool(notes),
+            doc.Group([_maps(report, None)]),
+            doc.Group([_grid(report), _sinks_said(report)]),
+            doc.Group([_table(report)]),
+            doc.Group([_words_table(report)]),
+        ],
         doc.Explanation("images", f"measured on this prompt alone, {size}."),
         doc.next_steps(["--token WORD", "--head L2H5", "--generate 20", "--explain"], tone="faint"),
         heading=[*named(info), (size, False), (f"from {word}", False)],
@@ -71,11 +53,7 @@ def document(report: PictureTextReport) -> doc.Document:
     )
 
 
-# The answer in words ------------------------------------------------------------------------------
-
-
 def _word(report: PictureTextReport) -> str:
-    """Return the word that looks, in quotation marks."""
     return f"“{token_label(report.tokens.texts[report.query]).strip()}”"
 
 
@@ -85,11 +63,11 @@ def _finding(report: PictureTextReport) -> str:
         return "The attention weights are not numbers (NaN): nothing can be said of this prompt."
     heads = report.heads
     seen, sinks = (float(np.mean([getattr(head, name) for head in heads])) for name in _SHARES)
-    what = "images" if len(report.names) > 1 else "image"
+    noun = "images" if len(report.names) > 1 else "image"
     who = "" if not report.selected else f" in {counted(len(heads), 'head')}"
     who = f" in {report.head_name(heads[0])}" if len(heads) == 1 else who
     told = (
-        f"{_word(report)} gives the {what} {seen:.0%} of its weight{who} (uniform: "
+        f"{_word(report)} gives the {noun} {seen:.0%} of its weight{who} (uniform: "
         f"{report.uniform:.0%})"
     )
     if sinks >= 0.005:
@@ -97,32 +75,33 @@ def _finding(report: PictureTextReport) -> str:
         by_chance = report.sinks_by_chance
         told += f", {sinks:.0%} on {counted(len(places), 'sink')}"
         told += ", no more" * (sinks <= by_chance) + f" (random tokens: {by_chance:.0%} at most)"
-    region, locating = _region(report), report.locating
-    if region is None:
+    locating = report.locating
+    if (region := _region(report)) is None:
         return f"{told}; no head looks at one part of it more clearly than by chance."
+    where, factor = region
     more = f" and {len(locating) - 1} more look" if len(locating) > 1 else " looks"
     names = report.head_name(locating[0]) + more
     times = ""
-    if region.times is not None:
-        number = f"{region.times:.1f}" if region.times < _MOST else f"over {_MOST}"
+    if factor is not None:
+        number = f"{factor:.1f}" if factor < _MOST else f"over {_MOST}"
         times = f": {number} times as much as with a general prompt"
-        times = times if region.times >= _MORE else ", as with a general prompt"
-    return f"{told}; {names} at {region.where}{times}."
+        times = times if factor >= _MORE else ", as with a general prompt"
+    return f"{told}; {names} at {where}{times}."
 
 
 _SHARES = ("picture", "sinks")
 
 
 def _map(report: PictureTextReport, row: Floats) -> Floats:
-    """Return a row's weights (row, column) on the shown grid."""
     return report.layout.mapped(row, report.grid)
 
 
-def _region(report: PictureTextReport) -> _Region | None:
-    """Return where the localisation heads look; None if there are none.
+def _region(report: PictureTextReport) -> tuple[str, float | None] | None:
+    """Return where the localisation heads look, rows and columns in words; None without any.
 
-    Whether that is more than with a general prompt is tested for each head on the region that the
-    others choose, so that it is not more by choice.
+    The number is how many times as much of what they give the picture lies there as with a general
+    prompt; None for one head alone. It is tested for each head on the region that the others
+    choose, so that it is not more by choice.
     """
     heads = report.locating
     if not heads:
@@ -137,23 +116,17 @@ def _region(report: PictureTextReport) -> _Region | None:
         others = [own for number, own in enumerate(maps) if number != at]
         if not others:
             continue
-        inside = _inside(np.mean(others, axis=0))
+        chosen = np.mean(others, axis=0)
+        inside = chosen >= contour(chosen)
         general = head.general.copy()
         general[report.sinks_of(head)] = 0.0
         both = [np.nan_to_num(own) for own in (maps[at], _map(report, general))]
         given, usual = (float(own[inside].sum() / own.sum()) for own in both)
         times.append(given / usual if usual else np.inf)
-    return _Region(where, float(np.mean(times)) if times else None)
-
-
-def _inside(weights: Floats) -> NDArray[np.bool_]:
-    """Return the patches (row, column) that make up 60% of a map's weight."""
-    found: NDArray[np.bool_] = weights >= contour(weights)
-    return found
+    return where, float(np.mean(times)) if times else None
 
 
 def _sinks_said(report: PictureTextReport) -> doc.Say:
-    """Return which tokens are sinks, or that there are none."""
     layers = sorted(report.sinks)
     if not layers:
         return doc.Say(
@@ -172,14 +145,8 @@ def _sinks_said(report: PictureTextReport) -> doc.Say:
     )
 
 
-# Maps ---------------------------------------------------------------------------------------------
-
-
 def _maps(report: PictureTextReport, most: int | None) -> doc.Pictures:
-    """Return the picture with the word's map, without sinks, of a general prompt, and of heads.
-
-    most: how many pictures in all; None for all.
-    """
+    """Return the picture, the word's maps, a general prompt's and heads', ``most`` in all."""
     layout, grid, heads = report.layout, report.grid, report.locating or report.heads
     name = "the clearest heads" if report.locating else "the mean of all heads"
     name = report.head_name(heads[0]) if len(heads) == 1 else name
@@ -214,9 +181,6 @@ def _maps(report: PictureTextReport, most: int | None) -> doc.Pictures:
     return doc.Pictures(shown[:most], title, scale=SCALE)
 
 
-# Tables -------------------------------------------------------------------------------------------
-
-
 def _grid(report: PictureTextReport, *, halved: bool = False) -> doc.HeadGrid:
     """Return the share of every head's row on the pictures, with a letter for what locates."""
     cells = {
@@ -236,7 +200,6 @@ def _grid(report: PictureTextReport, *, halved: bool = False) -> doc.HeadGrid:
 
 
 def _table(report: PictureTextReport) -> doc.Table:
-    """Return the heads that look at the picture most, and what they do there."""
     ranked = sorted(report.heads, key=lambda head: (not head.locates, -head.picture))
     more = len(ranked) - _LISTED
     columns: list[doc.ColumnOf[HeadOnWords]] = [
@@ -245,7 +208,9 @@ def _table(report: PictureTextReport) -> doc.Table:
         doc.ColumnOf("sinks", lambda head: share(head.sinks)),
         doc.ColumnOf("text", lambda head: share(1.0 - head.picture)),
         doc.ColumnOf("entropy", lambda head: f"{head.entropy:.2f}"),
-        doc.ColumnOf("by chance", _chance),
+        doc.ColumnOf(
+            "by chance", lambda head: "–" if np.isnan(head.chance) else f"{head.chance:.2f}"
+        ),
         doc.ColumnOf("bottom", lambda head: share(head.bottom)),
         doc.ColumnOf("label", lambda head: "locates" if head.locates else "", right=False),
     ]
@@ -257,25 +222,17 @@ def _table(report: PictureTextReport) -> doc.Table:
     )
 
 
-def _chance(head: HeadOnWords) -> str:
-    return "–" if np.isnan(head.chance) else f"{head.chance:.2f}"
-
-
 def _words_table(report: PictureTextReport) -> doc.Table:
-    """Return how much each word of the text looks at the pictures, in the mean of all heads."""
     most = max(report.words.values(), default=1.0) or 1.0
     return doc.table(
         report.words.items(),
         doc.ColumnOf(
-            "word", lambda one: token_label(report.tokens.texts[one[0]]).strip(), right=False
+            "word", lambda word: token_label(report.tokens.texts[word[0]]).strip(), right=False
         ),
-        doc.ColumnOf("image", lambda one: share(one[1])),
-        row=lambda one: {"bar": (one[1], most)},
+        doc.ColumnOf("image", lambda word: share(word[1])),
+        row=lambda word: {"bar": (word[1], most)},
         title=[("Words", True), ("share on the images, mean over all heads", False)],
     )
-
-
-# The first screen ---------------------------------------------------------------------------------
 
 
 def _first(report: PictureTextReport, columns: int, lines: int) -> doc.Ways:

@@ -225,11 +225,7 @@ def is_planned(model: Model) -> bool:
 
 
 class StackPlan:
-    """Plans the removal of heads for a model that NumPy runs, as ``PruneStore`` does for torch.
-
-    The plan is arithmetic on the shapes of its tensors, so that ranking its heads needs no
-    transformers; that of any other model is tried on shells without memory.
-    """
+    """Plans removals by arithmetic on shapes, for which ``PruneStore`` needs transformers."""
 
     def __init__(self, model: StackModel) -> None:
         assert model.parameters is not None

@@ -13,8 +13,7 @@ from attnviz.inspect.prune.request import PruneRequest
 from attnviz.models.cut_tensors import CutPlan, Removed, cut_plans
 from attnviz.records import ModelInfo, Provenance
 
-Head = tuple[int, int]
-"""A head as (layer, head), both counted from 0."""
+Head = tuple[int, int]  # a head as (layer, head), both counted from 0
 
 
 @dataclass(frozen=True)
@@ -116,10 +115,7 @@ class PruneReport(Report, Provenance):
     command = "prune"
 
     def data(self) -> dict[str, Any]:
-        """Return the report as JSON values; layers and heads count from 0, losses are nats a token.
-
-        All losses are over the held-out texts, except those under ``ranking``.
-        """
+        """Return JSON values; losses are nats a token, held out except under ``ranking``."""
         ranking, held_out = self.ranking, self.held_out
         ranked = [{"heads_left": step.heads_left, "loss": step.ranking_loss} for step in self.steps]
         random = [(point.heads_left, point.mean, *point.ends) for point in self.random]

@@ -19,8 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from attnviz.draw.files import whole_directory
 from attnviz.draw.report import fields_of
-from attnviz.draw.whole_file import whole_directory
 from attnviz.engine.linear_map import packed_layers
 from attnviz.engine.patchable import ablating, patchable_transformers
 from attnviz.engine.projections import find_output_projections
@@ -69,11 +69,7 @@ _SCHEMA = "attnviz.pruned/1"
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """A model without some of its heads, in the form in which it will be stored.
-
-    shell: the model without memory for its tensors. tensors: their values by name. plan: the heads
-    that are left; None if all are left, some of them set to zero.
-    """
+    """A model without some heads: its shell, tensors by name, and plan; None for zeros."""
 
     shell: Any
     plan: CutPlan | None

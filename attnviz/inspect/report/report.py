@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from attnviz.count.params.head_cost import counted_model
+from attnviz.count.params.params import counted_model
 from attnviz.count.params.report import ParamsReport
 from attnviz.draw.numbers import counted
 from attnviz.draw.report import Report, fields_of
@@ -64,8 +64,7 @@ class ModelReport(Report, Provenance):
         if ablation is not None:
             ablation = replace(ablation, index_base=0)
             losses = {
-                "method": ablation.method,
-                "metric": ablation.metric,
+                **fields_of(ablation, ("method", "metric")),
                 "texts": len(ablation.texts),
                 "baseline": ablation.baseline,
                 "heads": [effect_entry(ablation, effect) for effect in ablation.singles],

@@ -160,9 +160,6 @@ def _losses(report: ModelReport, others: int) -> str:
     return f"No head clearly matters.{few}"
 
 
-# What it is ----------------------------------------------------------------------------------
-
-
 def _lines(report: ModelReport) -> list[doc.Part]:
     """Return lines on the model: its sizes, its layers, its tokenizer and its type of numbers."""
     info, cost = report.model, _cost(report)
@@ -212,9 +209,6 @@ def _kinds(cost: CostReport) -> list[str]:
             where = f"layer{many} {span}" if span[0].isdigit() else f"{span} layer{many}"
             kinds.append(f"{name}{group.kind} attention, {seen}, in {where}")
     return kinds
-
-
-# The first screen ----------------------------------------------------------------------------
 
 
 def _first(report: ModelReport, columns: int, lines: int) -> list[doc.Group]:

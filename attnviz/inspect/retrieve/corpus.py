@@ -44,9 +44,7 @@ from attnviz.models.model import Model, model_identity
 from attnviz.progress import UNWATCHED, Watch
 from attnviz.reading import WHOLE
 
-FIRST = 8
-"""The haystacks of each length, from the first text on, that name the heads to be ablated."""
-
+FIRST = 8  # the haystacks of each length, from the first text on, that name the heads to be ablated
 _SEARCHED = 1024  # the texts, from the first on, among which these haystacks are
 
 
@@ -151,10 +149,7 @@ class _Haystacks:
         self._request = request
 
     def of(self, index: int, line: Line) -> list[Haystack]:
-        """Return the haystacks that a text is long enough for, by ascending length.
-
-        index: of the text in the corpus, which turns the depths of the needles.
-        """
+        """Return the haystacks a text is long enough for, by length. index: in the corpus."""
         made_of = hay.material(self.model, hay.sentences_of(line.text), self._request)
         size = sum(map(len, made_of.sentences))
         fitting = (length for length in self.lengths if length <= size)

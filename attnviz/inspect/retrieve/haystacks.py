@@ -22,8 +22,7 @@ from attnviz.models.model import Model, PlacingModel
 from attnviz.reading import PACKAGED
 from attnviz.texts import natural_texts, read_text
 
-DEPTHS = (0.0, 0.25, 0.5, 0.75, 1.0)
-"""Where needles stand: the share of the haystack before them."""
+DEPTHS = (0.0, 0.25, 0.5, 0.75, 1.0)  # where needles stand: the share of the haystack before them
 
 DEFAULT_LENGTHS = (256, 512, 1000)
 """The lengths in tokens if none are given and the context holds them."""
@@ -32,7 +31,6 @@ _BUILT_IN = PACKAGED / "probes" / "needles.tsv"
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+|(?<=[。！？])")
 _LONGEST = 300  # the most characters of a haystack between which no needle can stand
 _FEWEST = 2  # the fewest needles in a haystack: one to ask for, and one that is not asked for
-
 Ids = tuple[int, ...]
 
 
@@ -92,10 +90,7 @@ def sentences_of(text: str) -> tuple[str, ...]:
 
 
 def needles_of(request: RetrieveRequest) -> tuple[tuple[Needle, ...], int]:
-    """Return the facts to hide, and how many of them may be asked for, counted from the first.
-
-    If few were given, built-in ones are added, which are not asked for.
-    """
+    """Return the facts to hide, filled up with built-in ones, and how many may be asked for."""
     lines = _BUILT_IN.read_text(encoding="utf-8").splitlines()
     built_in = [Needle(*line.split("\t")) for line in lines]
     given = request.needles or tuple(built_in)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from attnviz.count.params.head_cost import ShortCache
+from attnviz.count.params.params import ShortCache
 from attnviz.draw.report import Report, fields_of
 from attnviz.draw.signed import Place
 from attnviz.draw.values import model_facts, table_of
@@ -19,11 +19,8 @@ if TYPE_CHECKING:
     from attnviz.draw.files import Writer
     from attnviz.mergeable import CorpusRecord
 
-SINK, RECENT = 4, 64
-"""A streaming head attends to so many first tokens and so many last ones."""
-
-STREAMS = 0.9
-"""The share of its weight on them from which a head is called streaming."""
+SINK, RECENT = 4, 64  # a streaming head attends to so many first tokens and so many last ones
+STREAMS = 0.9  # the share of its weight on them from which a head is called streaming
 
 
 class LossChange(NamedTuple):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.count.params.head_cost import ShortCache, counted_model, short_cache
+from attnviz.count.params.params import ShortCache, counted_model, short_cache
 from attnviz.engine.backend import backend_of
 from attnviz.engine.head_run import Head
 from attnviz.engine.likely import log_softmax
@@ -122,10 +122,7 @@ def retrieve(
 
 
 def checked_lengths(model: Model, request: RetrieveRequest) -> tuple[int, ...]:
-    """Return the haystacks' lengths in tokens, by default up to the context.
-
-    Raises as ``retrieve`` does if they do not fit.
-    """
+    """Return the lengths in tokens, by default up to the context; raise as ``retrieve`` does."""
     if model.kinds != ("self",) or not getattr(model, "causal", True):
         raise cannot_write(model.info)
     info, lengths, most = model.info, request.tokens, model.context or max(hay.DEFAULT_LENGTHS)
@@ -157,11 +154,12 @@ def head_records(
         what heads write; None if it is not known. named: the retrieval heads.
     """
     _, unasked, shuffled, near = means
-    seen_heads: list[Head] = [(layer, head) for layer, head in np.argwhere(seen).tolist()]
+    at: Head
     heads = [
         HeadRetrieval(
-            *at,
-            *change(at),
+            layer,
+            head,
+            *change(at := (layer, head)),
             unasked=float(unasked[at]),
             shuffled=float(shuffled[at]),
             written=None if written is None else float(written[at]),
@@ -169,7 +167,7 @@ def head_records(
             retrieves=at in named,
             streams=bool(near[at] >= STREAMS and at not in named),
         )
-        for at in seen_heads
+        for layer, head in np.argwhere(seen).tolist()
     ]
     return tuple(sorted(heads, key=lambda head: -head.score))
 
@@ -252,9 +250,7 @@ def short_caches(
 
 
 Floats = NDArray[np.float64]
-Haystack = tuple[Question, ...]
-"""The questions about one text."""
-
+Haystack = tuple[Question, ...]  # the questions about one text
 _SHUFFLED = "fetching needles from shuffled haystacks"
 
 
@@ -330,10 +326,7 @@ class HaystackStudy:
     def read(
         self, doing: str, without: Callable[[int], Sequence[Head]] = lambda haystack: ()
     ) -> list[list[Answered]]:
-        """Run the model on every question; return for each haystack what was measured.
-
-        doing: is announced. without: returns the heads to switch off, given a haystack's index.
-        """
+        """Announce ``doing``, run all questions, and return the answers by haystack."""
         info, readers = self._model.info, dict[tuple[Head, ...], Reader]()
 
         def measured(at: int) -> list[Answered]:

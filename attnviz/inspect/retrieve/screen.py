@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from attnviz.count.params.head_cost import SHORT_RECENT, SHORT_SINK
+from attnviz.count.params.params import SHORT_RECENT, SHORT_SINK
 from attnviz.draw import document as doc
 from attnviz.draw.numbers import NumberScale, counted, listed, percent
 from attnviz.draw.palette import STEPS

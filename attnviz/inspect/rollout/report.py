@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.report import Report
+from attnviz.draw.report import Report, fields_of
 from attnviz.draw.values import model_facts, shortest, token_facts
 from attnviz.errors import UsageError
 from attnviz.measures.sinks import sink_keys, without_sink
@@ -32,12 +32,10 @@ def last_word(tokens: Tokens, causal: bool) -> int:
     sink = sink_keys(tokens, causal)
     words = [word for word in reversed(word_ranges(tokens)) if not sink[word[-1]]]
     texts = {word: word_text(tokens, word) for word in words}
-    plain = (word for word in words if texts[word] not in UNKNOWN and not _is_mark(texts[word]))
+    plain = (
+        word for word in words if texts[word] not in UNKNOWN and not all(map(is_mark, texts[word]))
+    )
     return next((word[-1] for word in (*plain, *words)), len(tokens) - 1)
-
-
-def _is_mark(text: str) -> bool:
-    return all(map(is_mark, text))
 
 
 @dataclass(frozen=True, repr=False)
@@ -94,11 +92,7 @@ class RolloutReport(Report):
 
     @property
     def query(self) -> int:
-        """Return the position of the token asked for, from 0; by default that of the last word.
-
-        On a picture it is that of CLS. The matrices have its row even if only some queries were
-        followed.
-        """
+        """Return the position of the token asked for; by default of the last word, or of CLS."""
         return last_word(self.tokens, self.causal) if self.asked is None else self.asked
 
     def without_sink(self) -> Matrix:
@@ -113,10 +107,7 @@ class RolloutReport(Report):
         return {
             "schema": "attnviz.rollout/1",
             "model": model_facts(self.model),
-            "text": self.text,
-            "kind": self.kind,
-            "causal": self.causal,
-            "layers": self.layers,
+            **fields_of(self, ("text", "kind", "causal", "layers")),
             "layers_not_followed": self.not_followed,
             **token_facts(self.tokens),
             **({} if self.sampled is None else {"queries": self.sampled}),
@@ -127,11 +118,7 @@ class RolloutReport(Report):
         }
 
     def rows(self) -> Iterator[tuple[object, ...]]:
-        """Yield the CSV header, then a row for each query and key with both weights.
-
-        Columns: query, key, query_token, key_token, rollout, last_layer. Pairs that a causal mask
-        hides are left out.
-        """
+        """Yield the CSV header, then a row with both weights of each query and key it can see."""
         texts = self.tokens.texts
         yield ("query", "key", "query_token", "key_token", "rollout", "last_layer")
         matrices = zip(self.queries, self.matrix.tolist(), self.raw.tolist(), strict=True)

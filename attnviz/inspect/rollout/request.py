@@ -10,8 +10,6 @@ from attnviz.options import ChatOption, Options, Reduction, Truncation, flag, op
 
 @dataclass(frozen=True)
 class _SelfAttention(Options):
-    """The option on which self-attention of an encoder–decoder the rollout covers."""
-
     kind: Literal["self", "encoder", "decoder"] | None = option(
         "KIND", "Follow the encoder (default) or the decoder of an encoder–decoder."
     )
@@ -24,8 +22,6 @@ class _SelfAttention(Options):
 
 @dataclass(frozen=True)
 class _View(Options, panel="View"):
-    """The options on what is shown of a rollout."""
-
     token: str | None = option("WORD|INDEX", "Trace this word instead of the last.", words=True)
     values: bool = flag("Print the shares in the cells.")
     sink: bool = option(

@@ -10,7 +10,7 @@ and keys of each layer are kept for it, and no matrix of the text.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -30,11 +30,8 @@ from attnviz.models.work import Work, about_tokens
 from attnviz.records import Floats, Input, Kind
 from attnviz.regions import finished
 
-_MATRICES = 4
-"""How many float64 matrices of the text a rollout holds at once."""
-
-_SAMPLED = 16
-"""How many tokens of a long text are followed."""
+_MATRICES = 4  # how many float64 matrices of the text a rollout holds at once
+_SAMPLED = 16  # how many tokens of a long text are followed
 
 
 def work(text: str, request: RolloutRequest) -> Work:
@@ -59,13 +56,13 @@ def rollout(model: Model, text: str, request: RolloutRequest) -> RolloutReport:
     asked = None if request.token is None else place_of(queries, request.token)
     end = last_word(queries, probing.causal) if asked is None else asked
     some, every = partial(_follow_rows, probing, given, end), partial(_follow_all, probing, given)
-    found = sums_or_maps(model.info, len(queries), request.reduce, some, every)
+    followed = sums_or_maps(model.info, len(queries), request.reduce, some, every)
     info = model.info  # only the run may have found overflow
     missing = info.not_followed if kind == "self" else ()
     notes = (
         *info.notes,
         *notes_of_runs(),
-        *no_numbers(info, [found.raw, found.matrix]),
+        *no_numbers(info, [followed.raw, followed.matrix]),
         *([_not_followed(missing, info.layer_types)] if missing else []),
     )
     return RolloutReport(
@@ -73,14 +70,11 @@ def rollout(model: Model, text: str, request: RolloutRequest) -> RolloutReport:
         kind=kind,
         causal=probing.causal,
         tokens=queries,
-        matrix=found.matrix,
-        raw=found.raw,
-        layers=found.layers,
         text=text,
         target=target,
         values=request.values,
         keep_sink=request.sink,
-        sampled=found.sampled,
+        **followed._asdict(),
         not_followed=missing,
         asked=asked,
     )
@@ -96,10 +90,7 @@ class _Followed(NamedTuple):
 
 
 def _follow_rows(probing: Probing, given: Input, end: int) -> _Followed:
-    """Return some rows of the rollout, from the queries and keys of each layer.
-
-    end: the last of them, the token that is asked for.
-    """
+    """Return some rows, up to ``end``, from the queries and keys of each layer."""
     info, queries = probing.model.info, given.queries(probing.kind)
     kept = info.layers * (info.heads + info.kv_heads) * info.head_dim + 4 * _SAMPLED
     device = None  # of several devices, each keeps some layers
@@ -135,7 +126,7 @@ def _follow_all(probing: Probing, given: Input) -> _Followed:
         _MATRICES * 8 * length**2,
         "shorten the text, or add --truncate",
     )
-    whole = _WholeRollout(probing.kind, length)
+    whole = _WholeRollout(probing.kind, np.zeros((length, length)))
     probing.run(whole, [given])
     if whole.matrix is None:
         raise _no_layer()
@@ -153,45 +144,42 @@ def rollout_after(mean: Floats, before: Matrix | None) -> Matrix:
     return mixed if before is None else mixed @ before
 
 
+@dataclass
 class _WholeRollout:
     """An observer that computes the rollout layer by layer, from each layer's mean weights."""
 
+    kind: Kind
+    raw: Matrix
+    matrix: Matrix | None = None
+    layers: int = 0
+    seen: int = 0
+
     norms = False
 
-    def __init__(self, kind: Kind, tokens: int) -> None:
-        self._kind = kind
-        self.matrix: Matrix | None = None
-        self._seen = 0
-        self.raw: Matrix = np.zeros((tokens, tokens))
-        self.layers = 0
-
     def wants(self, kind: Kind, layer: int) -> bool:
-        return kind == self._kind
+        return kind == self.kind
 
     def observe(
         self, text: int, kind: Kind, layer: int, start: int, weights: Floats, beside: BlockFacts
     ) -> None:
         rows, keys = weights.shape[1:]
-        if self._seen == 0:
+        if self.seen == 0:
             self.raw[:] = 0
         self.raw[start : start + rows, :keys] = weights.mean(0, dtype=np.float64)
-        self._seen += rows
-        if self._seen == len(self.raw):
+        self.seen += rows
+        if self.seen == len(self.raw):
             self.matrix = rollout_after(self.raw, self.matrix)
             self.layers += 1
-            self._seen = 0
+            self.seen = 0
 
 
 def _not_followed(layers: Sequence[int], types: Sequence[str]) -> str:
-    """Return the note on layers that mix tokens by something else than attention.
-
-    layers: their indices. types: what each layer of the model is.
-    """
+    """Return the note on layers that mix tokens by something else than attention."""
     others = [types[layer].replace("_", " ") for layer in layers]
-    named = {"attention and another mixer" if "hybrid" in each else each: each for each in others}
+    named = ["attention and another mixer" if "hybrid" in kind else kind for kind in others]
     return (
-        f"in {layer_names(layers)} tokens mix by {listed([*named])}, which rollout does not "
-        "follow: its rows are products of attention alone, and no shares of the input"
+        f"in {layer_names(layers)} tokens mix by {listed([*dict.fromkeys(named)])}, which rollout "
+        "does not follow: its rows are products of attention alone, and no shares of the input"
     )
 
 

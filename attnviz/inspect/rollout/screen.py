@@ -14,7 +14,14 @@ from attnviz.draw import document as doc
 from attnviz.draw.labels import numbered, token_labels, token_spans
 from attnviz.draw.numbers import counted, layer_names, listed
 from attnviz.draw.page.data import Page, PageCapture, PageHead
-from attnviz.draw.provenance import advised, fits_two_lines, model_words, named, notes_group
+from attnviz.draw.provenance import (
+    ONE_PASS,
+    advised,
+    fits_two_lines,
+    model_words,
+    named,
+    notes_group,
+)
 from attnviz.inspect.picture.on_picture import SCALE, on_picture
 from attnviz.inspect.rollout.report import RolloutReport
 from attnviz.measures.sinks import without_sink
@@ -24,43 +31,21 @@ from attnviz.prompts.naming import quoted_word
 from attnviz.records import UNKNOWN, Tokens
 from attnviz.token_layout import TokenLayout
 
-_NAMED = 3
-"""The most tokens that the finding names after the sink."""
-
+_NAMED = 3  # the most tokens that the finding names after the sink
 _MORE = 0.06
 """The share above uniform attention from which a word stands out: 98% of 92 texts in random word
 order stay below it, and so do most texts as written (median .02)."""
 
-_LONG = 40
-"""The most tokens with which the first screen shows a map; for more it shows only the text."""
-
-_BESIDE = 3
-"""The columns between two maps, or between a map and the text."""
-
-_LABEL = 14
-"""The columns of a label next to a map's row."""
-
-_VALUE = 4
-"""The columns of a cell in which its weight is written."""
-
-_FRAMED = 108
-"""The columns within the frames of a screen from which on both maps and the text stand in it."""
-
-_TEXTS = 12
-"""The lines of two coloured texts with their largest shares, and of two frames."""
-
-_TALL = 30
-"""The least lines of a screen that lists the largest shares below each text."""
-
-_POOLED = 64
-"""The most columns of a map over a long text."""
-
-_PAGE = 1024
-"""The most columns of a page's map over a long text."""
-
-_CHROME = 3
-"""The lines of a map's title and of its colour key."""
-
+_LONG = 40  # the most tokens of a first screen with a map; more have the text alone
+_BESIDE = 3  # the columns between two maps, or between a map and the text
+_LABEL = 14  # the columns of a label next to a map's row
+_VALUE = 4  # the columns of a cell in which its weight is written
+_FRAMED = 108  # columns within the frames from which on both maps and the text fit
+_TEXTS = 12  # the lines of two coloured texts with their largest shares, and of two frames
+_TALL = 30  # the least lines of a screen that lists the largest shares below each text
+_POOLED = 64  # the most columns of a map over a long text
+_PAGE = 1024  # the most columns of a page's map over a long text
+_CHROME = 3  # the lines of a map's title and of its colour key
 _ROLLOUT = "rollout"
 
 
@@ -107,7 +92,7 @@ def document(report: RolloutReport) -> doc.Document:
         ],
         doc.Explanation(
             "rollout",
-            f"all weights come from one pass over this text alone, {len(report.tokens)} tokens.",
+            f"{ONE_PASS}, {len(report.tokens)} tokens.",
         ),
         doc.next_steps(further[report.keep_sink :], tone="faint"),
         heading=[*named(info), (layers, False), ("attention rollout", False)],
@@ -143,7 +128,7 @@ def _of_picture(report: RolloutReport, layout: TokenLayout) -> doc.Document:
         f"rollout of {info.name}",
         f"Attention rollout of {info.name}",
         [doc.Group(about), notes_group(info.notes, report.tokens), doc.Group([drawn])],
-        doc.Explanation("rollout", "all weights come from one pass over this image alone."),
+        doc.Explanation("rollout", f"{ONE_PASS.replace('text', 'image')}."),
         doc.next_steps(["--token ROW,COLUMN", "--explain"], tone="faint"),
         heading=words,
         quoted=report.text,
@@ -206,14 +191,14 @@ def _finding(report: RolloutReport) -> str:
         words = [quoted_word(tokens, span) for span in spans]
         values = [f"{shares[span]:.0%} (uniform {even * len(span):.0%})" for span in spans]
         stands = f"stand{'s' * (len(spans) == 1)} out in the rollout from {word}"
-        said = f"{listed(words)} {stands}: {listed(values)}{end}."
+        claim = f"{listed(words)} {stands}: {listed(values)}{end}."
         if not clear:
             pairs = [f"{name} {value}" for name, value in zip(words, values, strict=True)]
             highest = f": highest {listed(pairs)}" * bool(pairs)
-            said = f"No {noun} stands out in the rollout from {word}{highest}{end}."
-        if fits_two_lines(said):
+            claim = f"No {noun} stands out in the rollout from {word}{highest}{end}."
+        if fits_two_lines(claim):
             break
-    return said
+    return claim
 
 
 def _left_out(report: RolloutReport) -> str:
@@ -232,7 +217,6 @@ def _left_out(report: RolloutReport) -> str:
 
 
 def _maps(report: RolloutReport, kept: _Kept) -> list[doc.Map]:
-    """Return the maps of the rollout and of the last layer over the tokens, pooled if many."""
     matrices = {
         f"rollout through {counted(report.layers, 'layer')}": kept.rollout,
         "last layer, mean of its heads": kept.layer,
@@ -296,7 +280,7 @@ def _first(report: RolloutReport, kept: _Kept, columns: int, lines: int) -> Sequ
     if count > _LONG or count + _CHROME > lines or count + _LABEL > columns:
         return [doc.Group([_texts(report, kept, max((lines - 2) // 2 - 1, 1))])]
     values = report.values or columns >= 3 * (_VALUE * count + _LABEL)
-    drawn = [doc.Maps([one], values=values, scale=None) for one in _maps(report, kept)]
+    drawn = [doc.Maps([part], values=values, scale=None) for part in _maps(report, kept)]
     key = doc.Group([doc.Maps(())], yields=2)
     if columns >= _FRAMED:
         if columns >= 3 * (_VALUE * count + _LABEL):
@@ -313,9 +297,6 @@ def _first(report: RolloutReport, kept: _Kept, columns: int, lines: int) -> Sequ
     return [doc.Group(parts, beside=doc.Beside(fits[beside] + _LABEL, _BESIDE)), key]
 
 
-# The page ------------------------------------------------------------------------------------
-
-
 def _page(report: RolloutReport) -> Page:
     """Return the page: two maps over one text, without the sink at first unless it is kept."""
     read = report.text if report.target is None else report.target
@@ -326,7 +307,7 @@ def _page(report: RolloutReport) -> Page:
         starts = _key_starts(report, _PAGE, at_sink)
         weights = [_summed(report, matrix, starts) for matrix in weights]
         names, places = token_labels(report.tokens), report.queries
-        followed = tuple(numbered(names[place], place) for place in places)
+        followed = tuple(numbered(names[query], query) for query in places)
         queries = Tokens(tuple(places), followed, (False,) * len(followed))
         keys = _together(report.tokens, starts, read)
         causal, texts, at_sink = False, ("", read), at_sink[starts]

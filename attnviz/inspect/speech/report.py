@@ -79,11 +79,9 @@ class SpeechReport(Report):
 
     def peaks(self, head: HeadOnSound) -> list[float]:
         """Return the second of the largest weight of each row."""
-        seconds: list[float] = (head.rows.argmax(-1) * self.frame).round(6).tolist()
-        return seconds
+        return (head.rows.argmax(-1) * self.frame).round(6).tolist()
 
     def data(self) -> dict[str, Any]:
-        """Return the JSON object that ``--json`` prints."""
         return {
             "schema": "attnviz.speech/1",
             "model": model_facts(self.model),

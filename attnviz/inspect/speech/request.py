@@ -49,10 +49,7 @@ _OF_SOUNDS = ("--layer", "--head", "--kind", "--index-base")
 def speech_request(
     given: HeadsRequest, beside: Sequence[str], transcript: str | None
 ) -> SpeechRequest:
-    """Return what ``heads`` is asked of a sound; UsageError for an option that texts alone have.
-
-    given: the options of ``heads``. beside: the names of what was given apart from them.
-    """
+    """Return what ``heads`` is asked of a sound; UsageError for options of texts alone."""
     unused = [*beside, *(name for name in given.given() if name not in _OF_SOUNDS)]
     if unused:
         raise UsageError(f"{unused[0]} is for texts: leave it out next to --audio")
@@ -61,10 +58,5 @@ def speech_request(
         raise UsageError(f"audio has --kind cross, encoder or decoder: got {given.kind!r}")
     if transcript is not None and kinds[0] == "encoder":
         raise UsageError("the encoder hears no words: leave out --text or --kind encoder")
-    return SpeechRequest(
-        layer=given.layer,
-        head=given.head,
-        index_base=given.index_base,
-        kind=kinds[0],
-        transcript=transcript,
-    )
+    chosen = {name: getattr(given, name) for name in ("layer", "head", "index_base")}
+    return SpeechRequest(**chosen, kind=kinds[0], transcript=transcript)

@@ -14,47 +14,37 @@ from attnviz.draw.provenance import model_words, named, share
 from attnviz.inspect.speech.report import HeadOnSound, SpeechReport
 from attnviz.records import Floats, Tokens
 
-_PAGE = 64
-"""The columns of a map on pages and pictures, and in the whole text."""
-
-_STEPS = (20, 40, 100, 200, 500, 1000)
-"""The milliseconds of a column, of which the smallest that fits is taken."""
-
-_LOUD = "loudness"
-"""The name of the first row of a map."""
-
-_AROUND = 7
-"""The lines of a first screen around a map: its title, the row of seconds, scale and hints."""
-
-_LEAST = 66
-"""The fewest columns of a map beside another."""
+_PAGE = 64  # the columns of a map on pages and pictures, and in the whole text
+_STEPS = (20, 40, 100, 200, 500, 1000)  # milliseconds of a column: the smallest that fits
+_LOUD = "loudness"  # the name of the first row of a map
+_AROUND = 7  # lines of a first screen around a map: title, seconds, scale and hints
+_LEAST = 66  # the fewest columns of a map beside another
 
 
 def document(report: SpeechReport) -> doc.Document:
     """Return the document: the maps of the heads, and a table of what they do."""
-    rows = f"{len(report.words)} words" if report.kind == "cross" else "parts of the sound"
+    rows, encoder = "parts of the sound", list[str]()
+    if report.kind == "cross":
+        rows, encoder = f"{len(report.words)} words", ["--kind encoder"]
     about = [*model_words(report.model), (report.kind, False), (rows, False)]
     about += [(f"{report.seconds:.2f} s", False)]
     notes = [*report.model.notes, *report.notes]
     if report.transcribed:
         notes.append("the model wrote the words itself; --text takes yours")
     shown = _ranked(report)[: None if report.selected else 6]
-    maps = [_part(report, _map(report, head, _PAGE), titled=head is shown[0]) for head in shown]
-    parts = [doc.Group([doc.Facts(about), doc.Quote("sound", report.name, lead=7)])]
-    parts += [doc.Group([doc.Note(note) for note in notes])] if notes else []
-    parts += [doc.Group(maps, spaced=True), doc.Group([_grid(report)])]
-    parts += [doc.Group([_table(report)])]
+    maps = [_map(report, head, _PAGE, titled=head is shown[0]) for head in shown]
     return doc.Document(
         f"attention heads of {report.model.name} on {report.name}",
         f"Attention heads of {report.model.name} on a sound",
-        parts,
+        [
+            doc.Group([doc.Facts(about), doc.Quote("sound", report.name, lead=7)]),
+            *[doc.Group(list(map(doc.Note, notes)))] * bool(notes),
+            doc.Group(maps, spaced=True),
+            doc.Group([_grid(report)]),
+            doc.Group([_table(report)]),
+        ],
         doc.Explanation("speech", f"measured on this sound alone, {report.seconds:.2f} s."),
-        doc.next_steps(
-            ["--head L2H1", "--kind encoder", "--explain"]
-            if report.kind == "cross"
-            else ["--head L2H1", "--explain"],
-            tone="faint",
-        ),
+        doc.next_steps(["--head L2H1", *encoder, "--explain"], tone="faint"),
         heading=[*named(report.model), (report.kind, False), (f"{report.seconds:.2f} s", False)],
         quoted=report.name,
         finding=_finding(report),
@@ -87,20 +77,14 @@ def _finding(report: SpeechReport) -> str:
             f"{best.order:.2f} (chance {report.chance:.2f}). {behind}."
         )
     best = _ranked(report)[0]
-    if len(report.heads) == 1:
-        return (
-            f"The peaks of {report.head_name(best)} follow the {len(report.words)} words "
-            f"({best.order:.2f}; shuffled words {best.shuffled:.2f}, chance {report.chance:.2f}). "
-            f"{behind}."
-        )
-    return (
+    claim = (
         f"The peaks of {report.head_name(best)} follow the {len(report.words)} words "
-        f"({best.order:.2f}; shuffled words {best.shuffled:.2f}), as those of "
-        f"{len(following)} of {heads} do above chance ({report.chance:.2f}). {behind}."
+        f"({best.order:.2f}; shuffled words {best.shuffled:.2f}"
     )
-
-
-# Maps ----------------------------------------------------------------------------------------
+    if len(report.heads) == 1:
+        return f"{claim}, chance {report.chance:.2f}). {behind}."
+    others = f"{len(following)} of {heads} do above chance ({report.chance:.2f})"
+    return f"{claim}), as those of {others}. {behind}."
 
 
 def _ranked(report: SpeechReport) -> list[HeadOnSound]:
@@ -124,11 +108,10 @@ def _pooled(values: Floats, edges: Sequence[int], *, mean: bool = False) -> Floa
     return sums / np.diff(edges) if mean else sums
 
 
-def _map(report: SpeechReport, head: HeadOnSound, columns: int, lines: int = 0) -> doc.Map:
-    """Return the map of a head, its frames pooled to at most so many columns.
-
-    lines: the most rows; 0 for all. Rows that do not fit are left out at the end.
-    """
+def _map(
+    report: SpeechReport, head: HeadOnSound, columns: int, lines: int = 0, *, titled: bool
+) -> doc.Maps:
+    """Return a head's map of so many columns and rows (0: all), the rest left out at the end."""
     frames, frame = head.rows.shape[1], report.frame * 1000
     most = max(columns, 1)
     step = next((step for step in _STEPS if frames * frame <= step * most), frames * frame / most)
@@ -151,28 +134,16 @@ def _map(report: SpeechReport, head: HeadOnSound, columns: int, lines: int = 0) 
     facts += [(f"padding {head.padding:.0%}", False), ("ms", False)]
     left = len(report.words) - kept if report.kind == "cross" else 0
     facts += [(f"{left} more words: --full", False)] if left else []
-    return doc.Map(
-        name,
-        np.vstack([loud, weights]),
-        _named([_LOUD, *names]),
-        seconds,
-        words=[(name, True), *facts],
-    )
-
-
-def _named(texts: Sequence[str], places: tuple[int, ...] = ()) -> Tokens:
-    count = len(texts)
-    return Tokens(tuple(range(count)), tuple(texts), (False,) * count, places)
-
-
-def _part(report: SpeechReport, drawn: doc.Map, lines: int = 0, *, titled: bool = True) -> doc.Maps:
-    """Return a map as a part. titled: whether it says what rows and columns are."""
+    rows_named, words = _named([_LOUD, *names]), [(name, True), *facts]
+    drawn = doc.Map(name, np.vstack([loud, weights]), rows_named, seconds, words=words)
     looks = "Where words look" if report.kind == "cross" else "Where the sound looks at itself"
     axes = [(looks, True), ("columns in ms, first row: loudness", False)]
     return doc.Maps([drawn], axes if titled else (), scale=None, lines=lines)
 
 
-# All heads -----------------------------------------------------------------------------------
+def _named(texts: Sequence[str], places: tuple[int, ...] = ()) -> Tokens:
+    count = len(texts)
+    return Tokens(tuple(range(count)), tuple(texts), (False,) * count, places)
 
 
 def _grid(report: SpeechReport) -> doc.HeadGrid:
@@ -190,8 +161,8 @@ def _grid(report: SpeechReport) -> doc.HeadGrid:
             tip=f"{report.head_name(head)}: order {head.order:.2f}, padding {head.padding:.2f}",
             values={"order": head.order, "padding": head.padding},
         )
-    what = "peaks in the order of the words" if ordered else "weight after the sound"
-    title = [("All heads", True), (what, False)]
+    measure = "peaks in the order of the words" if ordered else "weight after the sound"
+    title = [("All heads", True), (measure, False)]
     title += [(f"chance {report.chance:.2f}", False)] if ordered else []
     key = [doc.Key(None, "follows the words", "w")] if ordered else []
     return doc.head_grid(cells, report.index_base, title=title, key=key)
@@ -211,25 +182,21 @@ def _table(report: SpeechReport) -> doc.Table:
     )
 
 
-# The first screen ----------------------------------------------------------------------------
-
-
 def _first(report: SpeechReport, columns: int, lines: int) -> Sequence[doc.Group]:
     heads, grid = _ranked(report), _grid(report)
     rows = min(len(report.words) + 1, lines - _AROUND)
     label = min(max(map(len, (_LOUD, *report.words))), 20) + 8
     across = max(min(columns // _LEAST, len(heads)), 1)
-    width = (columns - 3 * (across - 1)) // across - 4
+    most = max(((columns - 3 * (across - 1)) // across - 4 - label) // 2, 2)
     room = lines - _AROUND + 3 - len(grid.rows) - 4
     stacked = max(min(room // (rows + 4), len(heads) // across), 1)
 
-    def drawn(head: HeadOnSound) -> doc.Maps:
-        part = _map(report, head, max((width - label) // 2, 2), rows)
-        return _part(report, part, rows, titled=head is heads[0] and across == 1)
-
     groups = []
     for at in range(0, across * stacked, across):
-        parts = [drawn(head) for head in heads[at : at + across]]
+        parts = [
+            _map(report, head, most, rows, titled=head is heads[0] and across == 1)
+            for head in heads[at : at + across]
+        ]
         groups.append(doc.beside(*parts) if across > 1 else doc.Group(parts))
     below = [doc.Group([grid], yields=1)] if len(heads) > 1 and room >= rows + 4 else []
     return [*groups, *below]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
@@ -20,14 +21,9 @@ from attnviz.models.speech import HeardSound, SpeechModel, loudness
 from attnviz.progress import UNWATCHED, Advance, share_read
 from attnviz.records import Floats, Input, Kind, Tokens
 
-_BINS = 60
-"""The most rows of a map of the encoder: parts of the sound of one length."""
-
-_ORDERS, _SEED = 999, 0
-"""The random orders of the words with which the order of a head's peaks is compared."""
-
-_LEAST_WORDS = 4
-"""The fewest words whose order says anything."""
+_BINS = 60  # the most rows of a map of the encoder: parts of the sound of one length
+_ORDERS, _SEED = 999, 0  # random orders of words with which the order of peaks is compared
+_LEAST_WORDS = 4  # the fewest words whose order says anything
 
 
 def speech(
@@ -101,49 +97,42 @@ def word_rows(target: Tokens, starts: int) -> list[range]:
     return words
 
 
+@dataclass
 class _Watch:
     """An observer that keeps the mean of the rows of each word, on the frames that are heard."""
 
+    kind: Kind
+    spans: Sequence[range]
+    heard: int
+    chosen: Mapping[int, Container[int]] | None
+    advance: Callable[[int], None]
+    rows: dict[int, NDArray[np.float32]] = field(default_factory=dict)
+    padding: dict[int, NDArray[np.float64]] = field(default_factory=dict)
+
     norms = False
 
-    def __init__(
-        self,
-        kind: Kind,
-        rows: Sequence[range],
-        heard: int,
-        chosen: Mapping[int, Container[int]] | None,
-        advance: Callable[[int], None],
-    ) -> None:
-        self._kind, self._spans, self._heard, self._chosen = kind, rows, heard, chosen
-        self._advance = advance
-        self.rows: dict[int, NDArray[np.float32]] = {}
-        self._padding: dict[int, NDArray[np.float64]] = {}
-
     def wants(self, kind: Kind, layer: int) -> bool:
-        return kind == self._kind and (self._chosen is None or layer in self._chosen)
+        return kind == self.kind and (self.chosen is None or layer in self.chosen)
 
     def observe(
         self, text: int, kind: Kind, layer: int, start: int, weights: Floats, beside: BlockFacts
     ) -> None:
         heads, count, _ = weights.shape
         if layer not in self.rows:
-            self.rows[layer] = np.zeros((heads, len(self._spans), self._heard), np.float32)
-            self._padding[layer] = np.zeros((heads, len(self._spans)))
-        for at, span in enumerate(self._spans):
+            self.rows[layer] = np.zeros((heads, len(self.spans), self.heard), np.float32)
+            self.padding[layer] = np.zeros((heads, len(self.spans)))
+        for at, span in enumerate(self.spans):
             first, last = max(span.start - start, 0), min(span.stop - start, count)
             if first < last:
                 part = weights[:, first:last].sum(axis=1, dtype=np.float64) / len(span)
-                self.rows[layer][:, at] += part[:, : self._heard]
-                self._padding[layer][:, at] += part[:, self._heard :].sum(-1)
-        if start + count >= self._spans[-1].stop:
-            self._advance(layer)
+                self.rows[layer][:, at] += part[:, : self.heard]
+                self.padding[layer][:, at] += part[:, self.heard :].sum(-1)
+        if start + count >= self.spans[-1].stop:
+            self.advance(layer)
 
     def of(self, layer: int, head: int) -> tuple[Floats, float]:
         """Return the map (row, frame) of a head, and its share of weight on padding."""
-        return self.rows[layer][head], float(self._padding[layer][head].mean())
-
-
-# Order of the words --------------------------------------------------------------------------
+        return self.rows[layer][head], float(self.padding[layer][head].mean())
 
 
 def _orders(
@@ -163,7 +152,7 @@ def _orders(
     if len(spans) < _LEAST_WORDS:
         return {}
     order = np.random.default_rng(_SEED).permutation(len(spans))
-    words = [[target.ids[at] for at in spans[place]] for place in order]
+    words = [[target.ids[at] for at in spans[word]] for word in order]
     mixed = model.transcript(heard.starts, words)
     edges = np.cumsum([len(heard.starts) - 1, *map(len, words)]).tolist()
     rows = [range(*pair) for pair in pairwise(edges)]

@@ -15,7 +15,6 @@ from attnviz.draw.report import Report, fields_of
 from attnviz.draw.values import input_facts, known_label_facts, model_facts, npz_file, table_of
 from attnviz.engine.attribution.lens import NeuronReading
 from attnviz.engine.attribution.parts import Attribution, Part, PartKind
-from attnviz.inspect.why.inputs import InputEffects
 from attnviz.measures.bootstrap import LEAST_TEXTS, adjusted_p, includes_zero, intervals
 from attnviz.prompts.naming import not_summed
 from attnviz.records import HeadKey, HeadLabel, Input, ModelInfo, Provenance, Tokens
@@ -32,13 +31,54 @@ LEAST_CONTROLS = 19
 """The fewest controls of one prompt with which a p of 1/20 can be reached."""
 
 
-class SourceToken(NamedTuple):
-    """The token that contributes most to a logit through one head.
+@dataclass(frozen=True)
+class InputEffects:
+    """The change of a prediction without each token of its text, in nats or logits.
 
-    place: its index among the keys. contribution: how much it adds to the logit.
+    quantity: ``log_probability`` of the answer, or ``logit_difference`` of answer and foil.
+    own: that quantity over the text as it is. draws: how many other words replace each token.
+    replaced, errors: (token,), ``own`` minus the mean with another word there, and its standard
+        error; NaN for special tokens, and for the masked token of a masked model.
+    hidden: (token,), ``own`` minus the quantity if no other token attends to this one.
+    steps, gap: of integrated gradients, whose shares are ``replaced`` then, without errors and
+        ``hidden``; 0 and None where the words were replaced.
     """
 
-    place: int
+    quantity: str
+    own: float
+    draws: int
+    replaced: NDArray[np.float64]
+    errors: NDArray[np.float64]
+    hidden: NDArray[np.float64]
+    steps: int = 0
+    gap: float | None = None
+    converged: bool = True
+
+    def data(self) -> dict[str, Any]:
+        """Return the JSON object ``inputs`` of ``attnviz.why/1``."""
+        about: dict[str, Any] = {"draws": self.draws}
+        columns = {"replaced": self.replaced, "se": self.errors, "hidden": self.hidden}
+        if self.gap is not None:
+            about = {"baseline": "mean row", "steps": self.steps, "gap": self.gap}
+            about["converged"] = self.converged
+            columns = {"integrated": self.replaced}
+        tokens = [
+            {"index": at, **{name: values[at] for name, values in columns.items()}}
+            for at in range(len(self.replaced))
+        ]
+        return {"quantity": self.quantity, "value": self.own, **about, "tokens": tokens}
+
+    @property
+    def ordered(self) -> list[int]:
+        """Return the indices of the measured tokens, the largest effect first."""
+        tried = np.flatnonzero(np.isfinite(self.replaced)).tolist()
+        return sorted(tried, key=lambda at: -abs(self.replaced[at]))
+
+
+class SourceToken(NamedTuple):
+    """The index of the key that contributes most to a logit through one head, and how much."""
+
+    key: int
     contribution: float
 
 
@@ -109,22 +149,16 @@ class ExplainedPrompt:
         return self.attribution.top[0][0] == self.attribution.answer
 
     def keys(self, head: HeadKey) -> Tokens:
-        """Return the tokens that a head attends to.
-
-        head: (kind of attention, layer, head); only the kind matters.
-        """
+        """Return the tokens that a head, (kind, layer, head), attends to; only the kind counts."""
         return self.given.keys(head[0])
 
     def source(self, head: HeadKey) -> SourceToken | None:
-        """Return the token that contributes most to the logit through a head, or None if not known.
-
-        head: (kind of attention, layer, head).
-        """
+        """Return the token that contributes most to the logit through a head; None: unknown."""
         row = self.attribution.rows.get(head)
         if row is None or not len(row):
             return None
-        place = int(np.argmax(row if self.attribution.heads[head] >= 0 else -row))
-        return SourceToken(place, float(row[place]))
+        key = int(np.argmax(row if self.attribution.heads[head] >= 0 else -row))
+        return SourceToken(key, float(row[key]))
 
 
 @dataclass(frozen=True, repr=False)
@@ -218,10 +252,7 @@ class WhyReport(Report, Provenance):
 
     @property
     def tallies(self) -> bool:
-        """Return whether every sum of parts equals the model's own logit up to rounding.
-
-        If not, the contributions are meaningless, and there is no ranking.
-        """
+        """Return whether each sum of parts is the model's own logit; if not, nothing is ranked."""
         return all(prompt.attribution.tallies for prompt in self.prompts)
 
     @property
@@ -241,11 +272,7 @@ class WhyReport(Report, Provenance):
         return max(abs(attribution.sum - attribution.decomposed) for attribution in attributions)
 
     def part(self, kind: PartKind, layer: int | None = None) -> float:
-        """Return the contribution in logits of all parts of a kind, mean over the prompts.
-
-        kind: such as heads or feed-forward blocks. layer: only the parts in this layer; None for
-        all.
-        """
+        """Return what parts of a kind add in logits, in all layers or in one; the prompts' mean."""
         return self._mean(
             lambda attribution: fsum(
                 part.contribution
@@ -264,10 +291,16 @@ class WhyReport(Report, Provenance):
     def effects(self) -> tuple[HeadEffect, ...]:
         """Return the contribution of every head, in the order of the parts."""
         heads, values = list(self.first.attribution.heads), _values(self.prompts)
-        bases = [prompt.base.mean(0) for prompt in self.controlled]
-        base: list[float | None] = np.mean(bases, 0).tolist() if bases else [None] * len(heads)
+        base = p = list[float | None]([None] * len(heads))
+        if prompts := self.controlled:
+            bases = np.array([prompt.base.mean(0) for prompt in prompts])
+            base = bases.mean(0).tolist()
+            if self.tested and self.many:
+                p = adjusted_p(_values(prompts) - bases, self.seed).tolist()
+            elif self.tested:
+                p = control_p(values[0], prompts[0].base).tolist()
         means, ends = values.mean(0).tolist(), intervals(values, self.seed)
-        columns = zip(heads, means, ends, base, self._p(), strict=True)
+        columns = zip(heads, means, ends, base, p, strict=True)
         return tuple(HeadEffect(*row) for row in columns if row[0][0] in self.kinds)
 
     @property
@@ -277,11 +310,7 @@ class WhyReport(Report, Provenance):
 
     @property
     def best(self) -> HeadEffect | None:
-        """Return the largest contribution among the heads that the user chose (by default all).
-
-        A head whose effect differs significantly from its base rate is preferred. None without
-        heads.
-        """
+        """Return the largest contribution of the chosen heads, a clear one first; None: no head."""
         asked = [effect for effect in self.ordered if effect.head in self.shown] or self.ordered
         return next((effect for effect in asked if effect.clear), asked[0] if asked else None)
 
@@ -298,31 +327,16 @@ class WhyReport(Report, Provenance):
             return False
         return len(prompts) >= LEAST_TEXTS if self.many else len(prompts[0].base) >= LEAST_CONTROLS
 
-    def _p(self) -> Sequence[float | None]:
-        if not self.tested:
-            return [None] * len(self.first.attribution.heads)
-        prompts, values = self.controlled, _values(self.controlled)
-        if not self.many:
-            return [float(p) for p in control_p(values[0], prompts[0].base)]
-        apart = values - np.array([prompt.base.mean(0) for prompt in prompts])
-        return [float(p) for p in adjusted_p(apart, self.seed)]
-
     @property
     def ranking(self) -> tuple[list[HeadEffect], list[HeadEffect]]:
-        """Return two lists: the ``top`` heads that raise the answer most, and those that lower it.
-
-        The second list has half as many.
-        """
+        """Return the ``top`` heads that raise the answer most, and half as many that lower it."""
         order = sorted(self.effects, key=lambda effect: -effect.value)
         helping = [effect for effect in order if effect.value > 0]
         against = [effect for effect in reversed(order) if effect.value < 0]
         return helping[: self.top], against[: (self.top + 1) // 2]
 
     def name(self, head: HeadKey) -> str:
-        """Return a head's name, ``L2H5``; with two kinds of attention ``L2H5 cross``.
-
-        head: (kind of attention, layer, head).
-        """
+        """Return a head's name, ``L2H5``; with two kinds of attention ``L2H5 cross``."""
         return self.head_name(head[1:]) + f" {head[0]}" * (len(self.kinds) > 1)
 
     def _mean(self, value: Callable[[Attribution], float]) -> float:
@@ -330,25 +344,22 @@ class WhyReport(Report, Provenance):
 
 
 def _values(prompts: Sequence[ExplainedPrompt]) -> NDArray[np.float64]:
-    """Return the contributions (prompt, head)."""
     return np.array([list(prompt.attribution.heads.values()) for prompt in prompts])
 
 
 def control_p(values: NDArray[np.floating], base: NDArray[np.floating]) -> NDArray[np.float64]:
     """Return the adjusted p-values (head,) of contributions, given those in control prompts.
 
-    values: (head,), the contributions. base: (control, head).
-    Each p is the share of the controls, with the values counted as one of them, whose largest
-    deviation of any head is at least that of this head. Deviations of a control are from the mean
-    of the others, those of the values from the mean of all. With 20 controls the least p is 1/21
-    (Westfall & Young 1993, single step).
+    values: (head,), the contributions. base: (control, head). Each p is the share of the controls,
+    with the values counted as one of them, whose largest deviation of any head is at least that of
+    this head. Deviations of a control are from the mean of the others, those of the values from the
+    mean of all. With 20 controls the least p is 1/21 (Westfall & Young 1993, single step).
     """
     controls = len(base)
     mean = base.mean(0)
     reached = np.abs(base - mean).max(1) * controls / (controls - 1)
     further = (reached[:, None] >= np.abs(values - mean)).sum(0)
-    p: NDArray[np.float64] = (1 + further) / (controls + 1)
-    return p
+    return (1 + further) / (controls + 1)
 
 
 # JSON ----------------------------------------------------------------------------------------
@@ -383,20 +394,17 @@ def _sums(prompts: Sequence[ExplainedPrompt]) -> dict[str, Any]:
 
 
 def _prompt(prompt: ExplainedPrompt) -> dict[str, Any]:
-    heads = [
-        {**_head(head), "contribution": value} for head, value in prompt.attribution.heads.items()
-    ]
+    heads = prompt.attribution.heads.items()
     return {
         "prompt": prompt.text,
         **_question(prompt),
         **_sums([prompt]),
         "controls": len(prompt.base),
-        "heads": heads,
+        "heads": [{**_head(head), "contribution": value} for head, value in heads],
     }
 
 
 def _neurons(block: NeuronReading, top: int) -> dict[str, Any]:
-    """Return what is known of a feed-forward block, and of its first neurons."""
     at, active, up = block.position, block.active, block.up
     listed = [
         {
@@ -414,14 +422,12 @@ def _neurons(block: NeuronReading, top: int) -> dict[str, Any]:
         for name, share in (("off", block.off), ("nearly_off", block.nearly_off))
     }
     return {
-        "layer": block.layer,
-        "activation": block.activation,
+        **fields_of(block, ("layer", "activation")),
         "gated": up is not None,
         "count": len(block.written),
         "contribution": block.part,
         "sum": float(block.written.sum()),
-        "bias": block.bias,
-        "half": block.half,
+        **fields_of(block, ("bias", "half")),
         **shares,
         "top": listed,
     }
@@ -432,10 +438,7 @@ def _head(head: HeadKey) -> dict[str, Any]:
 
 
 def _part(report: WhyReport, part: Part, effects: Mapping[HeadKey, HeadEffect]) -> dict[str, Any]:
-    """Return one summand of the logit; of a head also its sources, label and base rate.
-
-    effects: what the shown heads write.
-    """
+    """Return a summand of the logit; of a head in ``effects`` also its sources, label and base."""
     entry = fields_of(part, ("kind", "layer", "head"))
     if part.layer is None:
         same = [

@@ -23,7 +23,7 @@ class _Question(Options, panel="What to explain"):
     position: str | None = position()
     controls: int | None = option(
         "N",
-        "Number of control prompts, in which another token replaces every copy of the answer "
+        "Number of control prompts, in which another token replaces every occurrence of the answer "
         "(default: 20, or 5 per prompt with --texts; 0: none). Each costs one forward pass.",
         min=0,
         max=1000,
@@ -33,9 +33,9 @@ class _Question(Options, panel="What to explain"):
 @dataclass(frozen=True)
 class _Inputs(Options, panel="What to explain"):
     inputs: bool = flag(
-        "Show how much the answer's log-probability drops when each word is taken away: with it "
-        "replaced by other words, and with attention to it blocked (integrated gradients above 128 "
-        "tokens; with --foil: the logit difference)."
+        "Show how much the answer's log-probability drops when each word is ablated in two ways: "
+        "replaced by other words, and with attention to it blocked (above 128 tokens, integrated "
+        "gradients). With --foil, the logit difference is used."
     )
     draws: int = option(
         "N", "For --inputs: number of other words to try at each position.", 20, min=2

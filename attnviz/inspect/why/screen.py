@@ -10,8 +10,7 @@ from attnviz.draw.numbers import NumberScale, counted, listed
 from attnviz.draw.provenance import UNLIKELY, fits_two_lines, probability
 from attnviz.draw.signed import ranked_table
 from attnviz.engine.likely import START_END
-from attnviz.inspect.why.inputs import InputEffects
-from attnviz.inspect.why.report import ExplainedPrompt, HeadEffect, WhyReport
+from attnviz.inspect.why.report import ExplainedPrompt, HeadEffect, InputEffects, WhyReport
 from attnviz.inspect.why.written import (
     every_part,
     explained_logit,
@@ -37,11 +36,8 @@ from attnviz.records import Tokens
 
 _LONGEST = 100
 _LONGEST_ANSWER = 30
-_LEAST_ROWS = 3
-"""The fewest rows of a table on a first screen."""
-
-_MOST_MAPS = 8
-"""The most maps on a first screen."""
+_LEAST_ROWS = 3  # the fewest rows of a table on a first screen
+_MOST_MAPS = 8  # the most maps on a first screen
 
 
 def document(report: WhyReport) -> doc.Document:
@@ -89,7 +85,6 @@ def document(report: WhyReport) -> doc.Document:
 
 
 def _answered(report: WhyReport) -> str:
-    """Return the finding on what was asked for: heads, words, or neurons."""
     if report.inputs is not None:
         return _needed(report, report.inputs)
     if report.neurons is not None:
@@ -144,7 +139,6 @@ def _likeliest(prompt: ExplainedPrompt, longest: int) -> list[tuple[str, float]]
 
 
 def _predictions(report: WhyReport) -> list[doc.Part]:
-    """Return a table of the likeliest tokens; empty for many prompts."""
     if report.many:
         return []
     first = report.first
@@ -160,9 +154,6 @@ def _predictions(report: WhyReport) -> list[doc.Part]:
             title=[(title, True)],
         )
     ]
-
-
-# The first screen ----------------------------------------------------------------------------
 
 
 def _first(report: WhyReport) -> doc.Ways:
@@ -187,7 +178,11 @@ def _first(report: WhyReport) -> doc.Ways:
             [doc.Group([needed])],
         ])  # fmt: skip
     ranked, last = doc.Group([table], yields=1), doc.Group([table], yields=2)
-    maps = _fewer_and_fewer(write_maps(report))
+    maps = [  # without titles and colour bar, and ever fewer of them
+        part._replace(maps=part.maps[:count], title=(), scale=None, hidden=len(part.maps) - count)
+        for part in write_maps(report)
+        for count in range(min(len(part.maps), _MOST_MAPS), 0, -1)
+    ]
     text = text_parts(report, brief=True)
     return doc.Ways([
         *([doc.beside([words, grid, some], table)] for some in maps),
@@ -201,34 +196,14 @@ def _first(report: WhyReport) -> doc.Ways:
     ])  # fmt: skip
 
 
-def _fewer_and_fewer(maps: list[doc.Maps]) -> list[doc.Maps]:
-    """Return the same maps without titles and colour bar, then ever fewer of them."""
-    return [
-        part._replace(maps=part.maps[:count], title=(), scale=None, hidden=len(part.maps) - count)
-        for part in maps
-        for count in range(min(len(part.maps), _MOST_MAPS), 0, -1)
-    ]
-
-
 # The finding ---------------------------------------------------------------------------------
 
-_NAMED = 3
-"""The most heads, or words, that a finding names."""
-
-_ANSWERS = 5
-"""The most answers that are named if each prompt has its own."""
-
-_LITTLE = 0.1
-"""The least share of the logit that a head must write to be named in a sentence."""
-
-_USUAL = 0.5
-"""The share of a head's contribution from which on its control says that it is not specific."""
-
-_MAIN_SOURCE = 0.25
-"""The least share of a head's contribution that its largest source must have to be named."""
-
-_ALL_OF_IT = 0.05
-"""The share of a head's contribution that its largest source may lack to count as all of it."""
+_NAMED = 3  # the most heads, or words, that a finding names
+_ANSWERS = 5  # the most answers that are named if each prompt has its own
+_LITTLE = 0.1  # the least share of the logit that a head must write to be named in a sentence
+_USUAL = 0.5  # share of a head's effect from which on its control says: not specific
+_MAIN_SOURCE = 0.25  # least share of a head's effect with which its largest source is named
+_ALL_OF_IT = 0.05  # share that the largest source may lack to count as all of the effect
 
 
 def _finding(report: WhyReport) -> str:
@@ -257,8 +232,8 @@ def _finding(report: WhyReport) -> str:
     if not report.shown and (small or unlikely or (usual and not report.many)):
         heads, feed_forward = (logits(report.part(kind)) for kind in ("head", "mlp"))
         if not report.many:
-            said = _of_none(report, most, whole, usual=usual and not small)
-            return f"{_predicted(report)} {said}."
+            claim = _of_none(report, most, whole, usual=usual and not small)
+            return f"{_predicted(report)} {claim}."
         together = f"heads contribute {heads} and MLPs {feed_forward} to {explained_logit(report)}"
         return f"{_size(report)}: {together} ({report.logit:.2f}); {largest}."
     if not report.many:
@@ -270,7 +245,6 @@ def _finding(report: WhyReport) -> str:
 
 
 def _called(report: WhyReport, effect: HeadEffect) -> str:
-    """Return a head's name, and what it is known to do."""
     label = report.labels.get(effect.head)
     return report.name(effect.head) + ("" if label is None else f" ({label.said})")
 
@@ -280,19 +254,19 @@ def _of_one(report: WhyReport, best: HeadEffect, most: HeadEffect, whole: str) -
     verb = "adds"
     if most is best:
         verb = "works against it most:" if best.value < 0 else "adds the most of any head:"
-    said = f"{_predicted(report)} {_called(report, best)} {verb} {logits(best.value)}"
-    said += f" to {whole}{_read(report, best)}"
+    claim = f"{_predicted(report)} {_called(report, best)} {verb} {logits(best.value)}"
+    claim += f" to {whole}{_read(report, best)}"
     unclear = ", no clear difference" if report.tested and not best.clear else ""
     if best.base is not None:
         base = f"; {logits(best.base)} when {quoted(report.first.answer)} is replaced (control)"
-        if not fits_two_lines(f"{said}{base}{unclear}."):
+        if not fits_two_lines(f"{claim}{base}{unclear}."):
             base = f"; control {logits(best.base)}"
     else:
         absent = f": {quoted(report.first.answer)} is not in the prompt"
         absent = "" if _has_answer(report) else absent
         base = "" if report.first.attribution.labels else f"; no control{absent}"
-    full = f"{said}{base}{unclear}."
-    return full if fits_two_lines(full) else f"{said}{unclear}."
+    full = f"{claim}{base}{unclear}."
+    return full if fits_two_lines(full) else f"{claim}{unclear}."
 
 
 def _of_none(report: WhyReport, most: HeadEffect, whole: str, *, usual: bool) -> str:
@@ -307,11 +281,11 @@ def _of_none(report: WhyReport, most: HeadEffect, whole: str, *, usual: bool) ->
     heads, feed_forward = (logits(report.part(kind)) for kind in ("head", "mlp"))
     source, keys = report.first.source(most.head), report.first.keys(most.head)
     at = ""
-    if source is not None and source.place and not keys.special[source.place]:
+    if source is not None and source.key and not keys.special[source.key]:
         at = _read(report, most)
     parts = f"of {whole}, MLPs contribute {feed_forward} and all heads together {heads}"
-    said = f"No single head decides it: {parts}; the largest, {_called(report, most)}, {value}"
-    return f"{said}{at}" if fits_two_lines(f"{_predicted(report)} {said}{at}.") else said
+    claim = f"No single head decides it: {parts}; the largest, {_called(report, most)}, {value}"
+    return f"{claim}{at}" if fits_two_lines(f"{_predicted(report)} {claim}{at}.") else claim
 
 
 def _read(report: WhyReport, effect: HeadEffect) -> str:
@@ -321,32 +295,32 @@ def _read(report: WhyReport, effect: HeadEffect) -> str:
         return ""
     if source.contribution / effect.value < 1 - _ALL_OF_IT:
         of_it = f"{logits(source.contribution)} of it "
-    return f", {of_it}read from {placed(report.first.keys(effect.head), source.place)}"
+    return f", {of_it}read from {placed(report.first.keys(effect.head), source.key)}"
 
 
 def _predicted(report: WhyReport) -> str:
     """Return the likeliest token or label with its probability, and the answer if it is another."""
     first, attribution = report.first, report.first.attribution
     tokens, (token, value) = first.given.predicted, attribution.top[0]
-    place = placed(tokens, attribution.position)
+    token_name = placed(tokens, attribution.position)
     if attribution.span is not None:
         likely = f"(p = {probability(value)})"
-        return f"{_answer(first)} {first.answer.capitalize()} at {place} {likely}:"
+        return f"{_answer(first)} {first.answer.capitalize()} at {token_name} {likely}:"
     if attribution.labels:
-        said = f"abel at {place}: {quoted(first.words[token])} (p = {probability(value)})"
-        said = f"Likeliest l{said} by its own sigmoid." if attribution.several else f"L{said}."
+        claim = f"abel at {token_name}: {quoted(first.words[token])} (p = {probability(value)})"
+        claim = f"Likeliest l{claim} by its own sigmoid." if attribution.several else f"L{claim}."
     else:
-        at = f" after {place}" if attribution.position != len(tokens) - 1 else ""
+        at = f" after {token_name}" if attribution.position != len(tokens) - 1 else ""
         piece, p = first.words[token], f"p = {probability(value)}"
         rest = None if value < UNLIKELY else first.rest
         word = next_word(tokens, attribution.position, piece, rest)
         of_it = f" for its first piece {quoted(piece)}" * is_piece(piece, rest)
-        said = f"Next{at}: {word} ({p}{of_it})."
+        claim = f"Next{at}: {word} ({p}{of_it})."
         if value < UNLIKELY:
-            said = f"No clear prediction{at}: {word} is likeliest ({p})."
+            claim = f"No clear prediction{at}: {word} is likeliest ({p})."
     if first.foil is not None:
-        return f"{said} {quoted(first.answer)} over {quoted(first.foil)}:"
-    return said if first.predicts_answer else f"{said} For {quoted(first.answer)}:"
+        return f"{claim} {quoted(first.answer)} over {quoted(first.foil)}:"
+    return claim if first.predicts_answer else f"{claim} For {quoted(first.answer)}:"
 
 
 def _answer(prompt: ExplainedPrompt) -> str:
@@ -354,8 +328,8 @@ def _answer(prompt: ExplainedPrompt) -> str:
     assert prompt.attribution.span is not None
     start, end = prompt.attribution.span[:2]
     pieces = running_pieces(prompt.given.predicted, prompt.text)[start : end + 1]
-    said = cut(token_label("".join(pieces).strip()), _LONGEST_ANSWER)
-    return f"Answer: “{said}” ({start if start == end else f'{start}–{end}'})."
+    answer = cut(token_label("".join(pieces).strip()), _LONGEST_ANSWER)
+    return f"Answer: “{answer}” ({start if start == end else f'{start}–{end}'})."
 
 
 def _has_answer(report: WhyReport) -> bool:
@@ -375,17 +349,17 @@ def _base(report: WhyReport, best: HeadEffect) -> str:
         return f"; no control{absent}"
     known = len(report.controlled)
     few = f" over {known} of them" if known < len(report.prompts) else ""
-    said = f", control {logits(best.base)}{few}"
+    control = f", control {logits(best.base)}{few}"
     if not report.tested:
-        return f"{said}; a test needs {LEAST_TEXTS}"
+        return f"{control}; a test needs {LEAST_TEXTS}"
     if not best.clear:
         verdict = "not clear" if report.shown else "no head stands out"
-        return f"{said}; {verdict} from its control"
+        return f"{control}; {verdict} from its control"
     clear = [effect for effect in report.ordered if effect.clear and effect is not best]
     names = [report.name(effect.head) for effect in clear[:_NAMED]]
     if not names:
-        return f"{said}; no other head stands out from its control"
-    return f"{said}; {listed(names)} stand{'s' * (not names[1:])} out from theirs too"
+        return f"{control}; no other head stands out from its control"
+    return f"{control}; {listed(names)} stand{'s' * (not names[1:])} out from theirs too"
 
 
 def _answers(report: WhyReport) -> str:
@@ -401,14 +375,9 @@ def _answers(report: WhyReport) -> str:
 
 # The words that the prediction needs ---------------------------------------------------------
 
-_MAIN = 0.25
-"""The least share of the largest effect that a word must have to be named."""
-
-_ERRORS = 3.0
-"""How many standard errors an effect must be from zero to be named."""
-
-_SMALL = 0.01
-"""The least effect, in nats or logits, that is named: less may be rounding in the model."""
+_MAIN = 0.25  # the least share of the largest effect that a word must have to be named
+_ERRORS = 3.0  # how many standard errors an effect must be from zero to be named
+_SMALL = 0.01  # least effect, in nats or logits, that is named: less may be rounding
 
 
 def _needed(report: WhyReport, inputs: InputEffects) -> str:
@@ -561,7 +530,6 @@ def _caveats(report: WhyReport) -> list[str]:
 
 
 def _measured(report: WhyReport) -> str:
-    """Return the prompts and further passes that the numbers were measured on."""
     measured = _size(report) if report.many else "this prompt alone"
     inputs = report.inputs
     if inputs is not None and inputs.steps:

@@ -31,8 +31,7 @@ _LEAST_SHARE = 0.01
 _MOST_MAPPED = 8
 _GREY = "95% interval includes 0"
 
-_MLP = "MLP"
-"""The heading of the column of the MLPs."""
+_MLP = "MLP"  # the heading of the column of the MLPs
 
 
 def explained_logit(report: WhyReport) -> str:
@@ -48,14 +47,8 @@ def explained_logit(report: WhyReport) -> str:
     return f"the logit of {quoted(first.answer)}"
 
 
-# The grid ------------------------------------------------------------------------------------
-
-
 def head_grid(report: WhyReport, scaled: bool = True) -> doc.HeadGrid:
-    """Return the grid of each head's and feed-forward block's contribution to the answer.
-
-    scaled: True adds a colour bar; without it there are only the numbers.
-    """
+    """Return a grid of what heads and MLPs contribute. scaled: whether with a colour bar."""
     layers, kinds, rows = report.layers, report.kinds, list[tuple[int, str]]()
     with_heads = {(effect.head[1], effect.head[0]) for effect in report.effects}
     for layer in layers:
@@ -87,9 +80,6 @@ def head_grid(report: WhyReport, scaled: bool = True) -> doc.HeadGrid:
     )
 
 
-# The ranking ---------------------------------------------------------------------------------
-
-
 def rankings(report: WhyReport) -> list[doc.Part]:
     """Return two tables: the heads that contribute most for the answer, and against it."""
     titles = ("Largest contributions to the answer", "Largest contributions against it")
@@ -98,19 +88,15 @@ def rankings(report: WhyReport) -> list[doc.Part]:
 
 
 def ranking_table(report: WhyReport, least: int) -> doc.Table:
-    """Return one table of all heads, the largest contribution first.
-
-    least: how many rows a small terminal must show.
-    """
+    """Return all heads, the largest contribution first; a small terminal has ``least`` rows."""
     return _table(report, report.ordered, "")._replace(least=least)
 
 
 def _table(report: WhyReport, effects: Sequence[HeadEffect], title: str) -> doc.Table:
-    """Return a ranking table with a row for each head: effect, base rate, label, source token."""
     scale = NumberScale.over(effect.value for effect in effects)
     sources = [None if report.many else report.first.source(effect.head) for effect in effects]
     from_words = [
-        "" if source is None else placed(report.first.keys(effect.head), source.place, False)
+        "" if source is None else placed(report.first.keys(effect.head), source.key, False)
         for effect, source in zip(effects, sources, strict=True)
     ]
     written = ["" if source is None else scale.text(source.contribution) for source in sources]
@@ -157,14 +143,8 @@ def every_part(report: WhyReport) -> doc.Table:
     return ranked_table("Every part", names, values, scale, [column])
 
 
-# By token ------------------------------------------------------------------------------------
-
-
 def text_parts(report: WhyReport, brief: bool = False) -> list[doc.Part]:
-    """Return the first prompt, its tokens coloured by their contribution through one head.
-
-    brief: True is for a small terminal, with a single head.
-    """
+    """Return the first prompt in the colours of heads' contributions. brief: of one head alone."""
     first, maps = report.first, []
     heads = report.shown or ([] if report.best is None else [report.best.head])
     largest = max(abs(effect.value) for effect in report.effects) if report.many else 0.0
@@ -224,21 +204,12 @@ def write_maps(report: WhyReport) -> list[doc.Maps]:
     return [doc.Maps(maps, title, scale=signed_scale(NumberScale(limit), "logits", "value"))]
 
 
-# The neurons of a feed-forward block -----------------------------------------------------------
-
-
-_NAMED = 3
-"""The most neurons that a finding names."""
-
-_MOST_ACTIVE = 2
-"""The tokens that the table names for each neuron."""
+_NAMED = 3  # the most neurons that a finding names
+_MOST_ACTIVE = 2  # the tokens that the table names for each neuron
 
 
 def neuron_words(report: WhyReport, block: NeuronReading, predicted: str) -> str:
-    """Return the finding: what the block writes, and how few neurons write most of it.
-
-    predicted: a sentence on the prediction, which is put first.
-    """
+    """Return what the block writes, and how few neurons write most; ``predicted`` comes first."""
     order, logit = block.order[:_NAMED].tolist(), report.logit
     names = listed([f"N{neuron} {logits(float(block.written[neuron]))}" for neuron in order])
     whole = f"{_block_name(report, block)} writes {logits(block.part)} of {logit:.2f} logits"
@@ -253,11 +224,6 @@ def _block_name(report: WhyReport, block: NeuronReading) -> str:
     return f"L{block.layer + report.index_base} MLP"
 
 
-def neuron_parts(report: WhyReport, block: NeuronReading) -> tuple[doc.Facts, doc.Table]:
-    """Return facts on a feed-forward block, and a table of its largest contributions by neuron."""
-    return doc.Facts(_neuron_facts(report, block)), _neuron_table(report, block)
-
-
 def _neuron_facts(report: WhyReport, block: NeuronReading) -> doc.Words:
     total = float(block.written.sum())
     words = [
@@ -269,18 +235,18 @@ def _neuron_facts(report: WhyReport, block: NeuronReading) -> doc.Words:
     off, near = block.off(), block.nearly_off()
     if off is None or near is None:
         return [*words, ("activation not recognised", False)]
-    what, whole = "gates" if block.up is not None else "neurons", block.off(everywhere=True)
+    units, whole = "gates" if block.up is not None else "neurons", block.off(everywhere=True)
     zero = "0" if block.activation == "ReLU" else "at most 0"
     text = f", {percent(whole or 0.0, whole=True)} over the text"
     return [
         *words,
-        (f"{block.activation}: {percent(off, whole=True)} of {what} {zero} here{text}", False),
+        (f"{block.activation}: {percent(off, whole=True)} of {units} {zero} here{text}", False),
         (f"{percent(near, whole=True)} within ±{NEARLY_ZERO:g}".replace("0.", "."), False),
     ]
 
 
-def _neuron_table(report: WhyReport, block: NeuronReading) -> doc.Table:
-    """Return a table of the neurons that write most: contribution, activation, active tokens."""
+def neuron_parts(report: WhyReport, block: NeuronReading) -> tuple[doc.Facts, doc.Table]:
+    """Return facts on a feed-forward block, and a table of its largest contributions by neuron."""
     order, at = block.order[: report.top].tolist(), block.position
     tokens = report.first.given.predicted
     written = [float(block.written[neuron]) for neuron in order]
@@ -307,4 +273,5 @@ def _neuron_table(report: WhyReport, block: NeuronReading) -> doc.Table:
     table = ranked_table("", [f"N{neuron}" for neuron in order], written, scale, columns)
     here = placed(tokens, at)
     title: doc.Words = [("Neurons that write most", True), (f"values at {here}", False)]
-    return table._replace(title=title, least=3)
+    facts = doc.Facts(_neuron_facts(report, block))
+    return facts, table._replace(title=title, least=3)

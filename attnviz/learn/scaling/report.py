@@ -33,10 +33,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean with its uncertainty.
-
-    value: the mean. error: its standard error; None without independent samples.
-    """
+    """A mean with its standard error, which is None without independent samples."""
 
     value: float
     error: float | None = None
@@ -151,7 +148,6 @@ class ScalingReport(Report, Provenance):
         return self.head_name((case.layer, case.head))
 
     def data(self) -> dict[str, Any]:
-        """Return the whole report as one JSON object."""
         return {
             "schema": "attnviz.scaling/1",
             "model": None if self.model is None else model_facts(self.model),
@@ -197,7 +193,7 @@ class ScalingReport(Report, Provenance):
     def seen(self) -> list[str]:
         """Return a sentence that compares the variance of random scores with theory, or []."""
         estimates = [(case.d_k, case.plain.measures["score_variance"]) for case in self.cases]
-        off = [abs(found.value - d_k) / found.error for d_k, found in estimates if found.error]
+        off = [abs(mean.value - d_k) / mean.error for d_k, mean in estimates if mean.error]
         if self.model is not None or not off:  # of one sample there is no standard error
             return []
         far = f"{-(-10 * max(off) // 1) / 10:.1f}"  # rounded up
@@ -207,8 +203,7 @@ class ScalingReport(Report, Provenance):
 
 def _side(side: ScaledSoftmax) -> dict[str, Any]:
     return {
-        "scale": side.scale,
-        "expected_variance": side.expected_variance,
+        **fields_of(side, ("scale", "expected_variance")),
         **{name: asdict(estimate) for name, estimate in side.measures.items()},
         "histogram": side.histogram,
     }

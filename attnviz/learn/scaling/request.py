@@ -9,9 +9,7 @@ from attnviz.errors import UsageError
 from attnviz.options import HeadChoice, IndexBase, Options, Truncation, flag, option
 
 _NUMBER = re.compile(r"[0-9]{1,15}")
-_RANDOM = ("--d-k", "--seq", "--samples")
-"""The options of random queries and keys; all others except the seed apply to a model."""
-
+_RANDOM = ("--d-k", "--seq", "--samples")  # options of random vectors; others are of a model
 OF_MODEL = "is for the queries and keys of a model: add --from-model"
 """Why an option of a model is refused if queries and keys are random."""
 
@@ -57,10 +55,7 @@ class ScalingRequest(Truncation, HeadChoice, IndexBase, _Seed, _RandomVectors, _
     """All options of ``attnviz scaling``."""
 
     def check_source(self, of_model: bool) -> None:
-        """Raise UsageError if an option does not apply to the queries and keys to be measured.
-
-        of_model: True if they are those of a model, False if they are random.
-        """
+        """Raise UsageError for options that a model's vectors, or random ones, do not have."""
         others = [*["--from-model"] * of_model, *(n for n in self.given() if n != "--activation")]
         if self.activation and others:
             raise UsageError(f"--activation plots functions, from no text: leave out {others[0]}")

@@ -40,9 +40,7 @@ from attnviz.progress import Advance, shares_of
 from attnviz.records import Tokens
 from attnviz.texts import BUILT_IN_TEXT, Texts
 
-_BLOCK_CELLS = 2**18
-"""Number of score-matrix cells that are measured at once."""
-
+_BLOCK_CELLS = 2**18  # number of score-matrix cells that are measured at once
 _MATRICES_A_BLOCK, _MATRICES_A_HEAD = 8, 10
 """Float64 arrays of the scores' size in memory at once, of a block of samples and of one head."""
 
@@ -101,16 +99,15 @@ def scaling(
 def jacobian_norms(weights: Floats) -> Floats:
     """Return the Frobenius norm ‖diag(p) − p pᵀ‖ of each row p: (..., query), in [0, ½].
 
-    weights: (..., query, key).
-    The Jacobian of the softmax is ∂p_i/∂s_j = p_i(δ_ij − p_j), so the norm's square is
-    Σ_i p_i²(1 − p_i)² + Σ_{i≠j} p_i² p_j². The norm is ½ if two keys share all weight evenly,
-    √(n − 1)/n if n keys do, and 0 if one key has all weight.
+    weights: (..., query, key). The Jacobian of the softmax is ∂p_i/∂s_j = p_i(δ_ij − p_j), so the
+    norm's square is Σ_i p_i²(1 − p_i)² + Σ_{i≠j} p_i² p_j². The norm is ½ if two keys share all
+    weight evenly, √(n − 1)/n if n keys do, and 0 if one key has all weight.
     """
-    place = weights.argmax(-1, keepdims=True)
+    largest = weights.argmax(-1, keepdims=True)
     # The largest weight is summed apart: near one it would absorb all others.
-    top = np.take_along_axis(weights, place, -1)[..., 0]
+    top = np.take_along_axis(weights, largest, -1)[..., 0]
     others = weights.copy()
-    np.put_along_axis(others, place, 0, -1)
+    np.put_along_axis(others, largest, 0, -1)
     rest = np.square(others)
     between = rest.sum(-1)
     pairs = 2 * np.square(top) * between + np.square(between) - np.square(rest).sum(-1)
@@ -140,59 +137,44 @@ def matrix_measures(
     }
 
 
-class _Side:
-    """Measures the softmax of the scores q·k times one scale, over many matrices."""
-
-    def __init__(self, scale: float) -> None:
-        self._scale = scale
-        self._values: dict[str, list[Floats]] = {}
-        self._histogram = np.zeros(len(BIN_EDGES) - 1, np.int64)
-
-    def add(self, scores: Floats, visible: NDArray[np.bool_], bias: Floats | None) -> None:
-        """Measure the softmax of more matrices of scores; the arguments are those of ``_case``."""
-        weights, scaled = softmaxed(scores, self._scale, bias), scores * self._scale
-        rows = visible.sum(-1) > 1  # with one key there is no choice
-        if not rows.all():
-            weights, scaled, visible = weights[..., rows, :], scaled[..., rows, :], visible[rows]
-        for name, value in matrix_measures(scaled, weights, visible).items():
-            self._values.setdefault(name, []).append(np.ravel(value))
-        # Rounding may carry a weight past one.
-        counted = np.histogram(np.minimum(weights[..., visible], 1), np.array(BIN_EDGES))
-        self._histogram += counted[0]
-
-    def result(self, d_k: int, independent: bool) -> ScaledSoftmax:
-        """Return the means over all added matrices, with standard errors if these are independent.
-
-        d_k: the number of entries of a query and of a key.
-        """
-        measures = {}
-        for name, parts in self._values.items():
-            values = np.concatenate(parts)
-            error = None
-            if independent and len(values) > 1:
-                error = float(values.std(ddof=1)) / math.sqrt(len(values))
-            measures[name] = Estimate(float(values.mean()), error)
-        counts = tuple(self._histogram.tolist())
-        return ScaledSoftmax(self._scale, measures, counts, self._scale**2 * d_k)
-
-
 _Scores: TypeAlias = tuple[Floats, NDArray[np.bool_], Floats | None]
 """Matrices (..., query, key) of scores q·k; a mask (query, key), True if the query sees the key;
 and what is added before the softmax, −inf if a key is hidden, or None."""
 
 
 def _case(d_k: int, scale: float, parts: Iterable[_Scores], **whose: Any) -> ScalingCase:
-    """Measure scores without and with a scale. whose: the layer, if they are those of a model."""
-    sides = (_Side(1.0), _Side(scale))
+    """Measure scores without and with a scale. whose: the layer, if they are those of a model.
+
+    Only random queries are independent samples, whose means have standard errors.
+    """
+    factors, values = (1.0, scale), (dict[str, list[Floats]](), dict[str, list[Floats]]())
+    histograms = np.zeros((2, len(BIN_EDGES) - 1), np.int64)
     queries = weights = 0
     for scores, visible, bias in parts:
-        for side in sides:
-            side.add(scores, visible, bias)
         seen = visible.sum(-1)
-        queries += int((seen > 1).sum()) * (scores.size // visible.size)
-        weights += int(seen[seen > 1].sum()) * (scores.size // visible.size)
-    plain, scaled = (side.result(d_k, independent=not whose) for side in sides)
-    return ScalingCase(d_k, plain, scaled, queries=queries, weights=weights, **whose)
+        rows = seen > 1  # with one key there is no choice
+        for factor, measured, histogram in zip(factors, values, histograms, strict=True):
+            shares, scaled, kept = softmaxed(scores, factor, bias), scores * factor, visible
+            if not rows.all():
+                shares, scaled, kept = shares[..., rows, :], scaled[..., rows, :], visible[rows]
+            for name, numbers in matrix_measures(scaled, shares, kept).items():
+                measured.setdefault(name, []).append(np.ravel(numbers))
+            # Rounding may carry a weight past one.
+            inside = np.minimum(shares[..., kept], 1)
+            histogram += np.histogram(inside, np.array(BIN_EDGES))[0]
+        queries += int(rows.sum()) * (scores.size // visible.size)
+        weights += int(seen[rows].sum()) * (scores.size // visible.size)
+    sides = []
+    for factor, measured, histogram in zip(factors, values, histograms, strict=True):
+        measures = {}
+        for name, arrays in measured.items():
+            numbers, error = np.concatenate(arrays), None
+            if not whose and len(numbers) > 1:
+                error = float(numbers.std(ddof=1)) / math.sqrt(len(numbers))
+            measures[name] = Estimate(float(numbers.mean()), error)
+        counts = tuple(histogram.tolist())
+        sides.append(ScaledSoftmax(factor, measures, counts, factor**2 * d_k))
+    return ScalingCase(d_k, *sides, queries=queries, weights=weights, **whose)
 
 
 def _random_cases(
@@ -256,20 +238,14 @@ def _model_cases(model: Model, tokens: Tokens, request: ScalingRequest) -> tuple
     return tuple(sorted(cases, key=lambda case: (case.layer or 0, case.head or 0)))
 
 
-# Activation functions of feed-forward blocks ----------------------------------------------------
-
-
 _DRAWN: dict[Activation, tuple[str, str]] = {
     "relu": ("ReLU", "max(x, 0)"),
     "gelu": ("GELU", "x·Φ(x)"),
     "silu": ("SiLU", "x·σ(x)"),
 }
-_UPS = (2.0, 1.0, -1.0)
-"""The values of the input that the gate multiplies."""
-
+_UPS = (2.0, 1.0, -1.0)  # the values of the input that the gate multiplies
 _END, _STEPS = 4.0, 160
-_FINE = 1 << 14
-"""The number of cells in which shares of a normal distribution are summed, from −8 to 8."""
+_FINE = 1 << 14  # cells from −8 to 8 in which shares of a normal distribution are summed
 
 
 def activation_curves() -> tuple[ActivationCurve, ...]:

@@ -17,9 +17,7 @@ _LONGEST = 100
 _MOST_DRAWN = 4
 
 _TINTS = {"without": series_tint(1), "with": series_tint(0)}
-_TICKS = {-8: "1e-8", -6: "1e-6", -4: "1e-4", -2: ".01", 0: "1"}
-"""The powers of ten that are labelled on the axis."""
-
+_TICKS = {-8: "1e-8", -6: "1e-6", -4: "1e-4", -2: ".01", 0: "1"}  # powers of ten on the axis
 _LOWEST = min(_TICKS)
 _BINS_A_DECADE = (len(BIN_EDGES) - 2) / -_LOWEST
 
@@ -39,11 +37,7 @@ _PERCENTS = ("queries_vanished", "queries_above", "weights_above")
 
 
 def document(report: ScalingReport) -> doc.Document:
-    """Return the document that shows each case without and with the scale 1/√d_k.
-
-    If a model has many layers or heads, histograms are drawn of the two with the largest and the
-    smallest effect of the scale.
-    """
+    """Return the document; of many cases, histograms of the largest and the least effect."""
     if report.activations:
         return _activations(report)
     cases, model = report.cases, report.model
@@ -105,7 +99,7 @@ def _activations(report: ScalingReport) -> doc.Document:
         parts = [
             doc.Plot(
                 words,
-                [doc.Curve(one.name, one.points) for one in some],
+                [doc.Curve(curve.name, curve.points) for curve in some],
                 across="x",
                 ends=(some[0].points[0][0], some[0].points[-1][0]),
                 rows=rows,
@@ -178,10 +172,7 @@ def _finding(report: ScalingReport) -> str:
 
 
 def _first(report: ScalingReport, columns: int, lines: int) -> list[doc.Group]:
-    """Return the first screen: histograms without and with the scale, and the table.
-
-    Of a model's layers or heads the one is drawn that the scale changes most.
-    """
+    """Return histograms and the table; of a model's cases the one that the scale changes most."""
     table = _table(report)._replace(ranked=True)
     cases = report.cases[-max(columns // _COLUMNS_A_CASE, 2) :]
     if report.model is not None or len(cases) == 1:
@@ -216,10 +207,7 @@ def _table(report: ScalingReport) -> doc.Table:
 
 
 def _top(case: ScalingCase) -> float:
-    """Return the share of weights that has the full bar in a case's histograms.
-
-    The first bin is left out: it has no lower end, and without the scale it would dwarf all others.
-    """
+    """Return the share with a full bar; the first bin, which has no lower end, is left out."""
     return max([share for side in case.sides.values() for share in side.shares()[1:]]) or 1.0
 
 
@@ -238,9 +226,6 @@ def _histograms(report: ScalingReport, case: ScalingCase, rows: int) -> doc.Plot
 
 
 def _histogram(case: ScalingCase, side: str, name: str, top: float) -> doc.Histogram:
-    """Return a histogram of the weights of a case. side: ``with`` or ``without`` the scale.
-
-    top: the share of a full bar.
-    """
+    """Return a histogram of a case's weights ``with`` or ``without``. top: a full bar's share."""
     ticks = [(1 + _BINS_A_DECADE * (power - _LOWEST), text) for power, text in _TICKS.items()]
     return doc.Histogram(name, case.sides[side].shares(), BIN_EDGES, top, _TINTS[side], ticks)

@@ -125,14 +125,12 @@ class SweepReport(Report):
     command = "sweep"
 
     def data(self) -> dict[str, Any]:
-        """Return the whole report as one JSON object."""
         settings = ("steps", "batch", "learning_rate", "held_out", "predictions", "threads")
         return {
             "schema": "attnviz.sweep/1",
             "model": {
                 "name": "attnviz's own decoder",
-                "layers": self.layers,
-                "d_model": self.d_model,
+                **fields_of(self, ("layers", "d_model")),
                 "d_ff": self.d_model,
                 "dtype": "float32",
                 "device": self.device,
@@ -141,8 +139,7 @@ class SweepReport(Report):
             **fields_of(self, ("heads", "seeds", "complete", *settings)),
             "results": [self._result(heads) for heads in self.measured],
             "models": [self._model(model) for model in self.models],
-            "seconds": self.seconds,
-            "notes": self.notes,
+            **fields_of(self, ("seconds", "notes")),
         }
 
     def rows(self) -> Iterator[list[object]]:
@@ -206,10 +203,7 @@ class SweepReport(Report):
         return tuple(model for model in self.models if model.heads == heads)
 
     def spread(self, heads: int, measure: str = "loss") -> Spread:
-        """Return the mean and the deviation of a measure over the seeds of one number of heads.
-
-        measure: ``loss``, ``accuracy`` or ``step_seconds``.
-        """
+        """Return mean and deviation over seeds of ``loss``, ``accuracy`` or ``step_seconds``."""
         return Spread.of([getattr(model, measure) for model in self.of(heads)])
 
     def score(self, heads: int, pattern: str) -> Spread:

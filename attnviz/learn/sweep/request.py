@@ -18,10 +18,7 @@ class _Heads(Options):
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """Return the numbers of heads, ascending.
-
-        Raises UsageError if one is not a positive whole number or is given twice.
-        """
+        """Return the numbers of heads, ascending; UsageError for a wrong or a repeated one."""
         parts = [part.strip() for part in self.heads.split(",")]
         if wrong := [part for part in parts if not _NUMBER.fullmatch(part)]:
             raise UsageError(
@@ -51,7 +48,7 @@ class _Learned(Options, panel="What to learn"):
     )
     steps: int = option("N", "Training steps per model.", 500, min=1)
     seeds: int = option(
-        "N", "Seeds per head count, at least two for significance.", 3, min=1, max=1000
+        "N", "Seeds per head count; significance needs at least two.", 3, min=1, max=1000
     )
     seed: int = option("N", "First random seed (weights, batches, held-out sequences).", 0, min=0)
 

@@ -18,15 +18,14 @@ from attnviz.draw.maps import weight_steps
 from attnviz.draw.numbers import counted
 from attnviz.draw.palette import series_tint
 from attnviz.draw.provenance import share
-from attnviz.learn.sweep.report import Reference, Spread, SweepReport
+from attnviz.learn.sweep.report import Spread, SweepReport
 
 _LONGEST = 100
 _LEAD = 7
 _REFERENCE = doc.Tint(128, "grey")
 _SIGNIFICANT = 0.05
 
-_LEARNT = 0.95
-"""Share of the chance loss below which a model has learnt something."""
+_LEARNT = 0.95  # share of the chance loss below which a model has learnt something
 
 
 def document(report: SweepReport) -> doc.Document:
@@ -142,10 +141,7 @@ def _about(report: SweepReport) -> list[doc.Part]:
 
 
 def _results(report: SweepReport, numbers: int = 8) -> doc.Table:
-    """Return a table of losses, with bars, of each simple rule and each number of heads.
-
-    numbers: how many columns it has at most beside the names.
-    """
+    """Return a table of the losses of rules and models, of at most ``numbers`` columns."""
     task, several = report.task, len(report.seeds) > 1
     rules = [task.chance, *task.between, *([] if task.best is None else [task.best])]
     limit = max(*(rule.loss for rule in rules), *(report.spread(n).mean for n in report.measured))
@@ -156,11 +152,7 @@ def _results(report: SweepReport, numbers: int = 8) -> doc.Table:
         shown = [cell for cell, keep in zip(cells, kept, strict=False) if keep]
         return doc.Row([name, *shown], bar=(loss, limit), **fields)
 
-    def rule_row(rule: Reference) -> doc.Row:
-        cells = [nats(rule.loss), "", f"{rule.accuracy:.1%}", *[""] * 5]
-        return row(rule.name, cells, rule.loss, tint=_REFERENCE, tone="faint")
-
-    def trained_row(place: int, heads: int) -> doc.Row:
+    def trained_row(index: int, heads: int) -> doc.Row:
         models, loss = report.of(heads), report.spread(heads)
         accuracy = report.spread(heads, "accuracy")
         cells = [
@@ -173,9 +165,12 @@ def _results(report: SweepReport, numbers: int = 8) -> doc.Table:
             f"{models[0].parameters:,}",
             str(len(models)),
         ]
-        return row(counted(heads, "head"), cells, loss.mean, tint=series_tint(place))
+        return row(counted(heads, "head"), cells, loss.mean, tint=series_tint(index))
 
-    rows = [*map(rule_row, rules)]
+    rows = []
+    for rule in rules:
+        cells = [nats(rule.loss), "", f"{rule.accuracy:.1%}", *[""] * 5]
+        rows.append(row(rule.name, cells, rule.loss, tint=_REFERENCE, tone="faint"))
     at = 1 + len(task.between)
     rows[at:at] = [trained_row(*numbered) for numbered in enumerate(report.measured)]
     title = [
@@ -218,9 +213,6 @@ def _patterns(report: SweepReport) -> doc.HeadGrid:
     )
 
 
-# What it has shown ---------------------------------------------------------------------------
-
-
 def finding(report: SweepReport) -> str:
     """Return the finding: which number of heads has the lowest and the highest loss."""
     ranked = sorted(report.measured, key=lambda heads: report.spread(heads).mean)
@@ -256,10 +248,7 @@ def _significance(report: SweepReport, better: int, worse: int) -> str:
 
 
 def paired_p(differences: Sequence[float]) -> float:
-    """Return the two-sided p-value, by Student's t, of a mean difference of 0; in [0, 1].
-
-    differences: at least two.
-    """
+    """Return Student's two-sided p of a mean of 0, in [0, 1]; there are two differences or more."""
     spread = Spread.of(differences)
     if not spread.deviation:
         return float(spread.mean == 0)

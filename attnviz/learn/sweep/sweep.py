@@ -38,18 +38,13 @@ from attnviz.models.placement import find_device
 from attnviz.models.threads import threads_for, use_threads
 from attnviz.progress import UNWATCHED, Watch, between_steps
 
-_BATCHES, _HELD_OUT = 1, 2
-"""The purposes of random numbers; each has its own stream."""
-
+_BATCHES, _HELD_OUT = 1, 2  # the purposes of random numbers; each has its own stream
 _BATCH, _MEASURED, _SCORED, _AT_ONCE = 32, 512, 64, 128
 """Sequences of a training step, held-out ones, those of them on which heads are scored, and those
 of one forward pass."""
 
-_POINTS = 25
-"""Points of a curve, approximately."""
-
-_PER_PARAMETER, _SQUARES = 16, 7
-"""Bytes of a weight, its gradient and AdamW's two means; d_model × d_model matrices of a layer."""
+_POINTS = 25  # points of a curve, approximately
+_PER_PARAMETER, _SQUARES = 16, 7  # bytes of a weight with AdamW; d_model² matrices of a layer
 
 
 def sweep(request: SweepRequest, *, device: str = "cpu", advance: Watch = UNWATCHED) -> SweepReport:
@@ -60,7 +55,7 @@ def sweep(request: SweepRequest, *, device: str = "cpu", advance: Watch = UNWATC
     perhaps none, and is not ``complete``. Raises UsageError if the heads do not divide the width,
     the task or device is unknown or the memory is too small, LoadError if the text cannot be read.
     """
-    place, task = find_device(device), chosen_task(request)
+    where, task = find_device(device), chosen_task(request)
     numbers, seeds = request.numbers, tuple(range(request.seed, request.seed + request.seeds))
     _check_sizes(request)
     use_threads(threads_for(12 * request.layers * request.d_model**2))
@@ -69,7 +64,7 @@ def sweep(request: SweepRequest, *, device: str = "cpu", advance: Watch = UNWATC
     models: list[SweepModel] = []
     with between_steps() as stopped:
         for heads, seed in pairs:
-            training = HeadsTraining(request, task, heads, seed, place)
+            training = HeadsTraining(request, task, heads, seed, where)
             for step in training.steps():
                 advance((len(models) + step / request.steps) / len(pairs))
                 if stopped():
@@ -89,7 +84,7 @@ def sweep(request: SweepRequest, *, device: str = "cpu", advance: Watch = UNWATC
         learning_rate=_optimiser(request).learning_rate,
         held_out=len(samples.ids),
         predictions=int(samples.counted.sum()),
-        device=str(place),
+        device=str(where),
         threads=torch.get_num_threads(),
         models=tuple(models),
         seconds=time.monotonic() - began,
@@ -177,10 +172,7 @@ class HeadsTraining:
         return self._task.draw(_BATCH, np.random.default_rng((self.seed, _BATCHES, step)))
 
     def steps(self) -> Iterator[int]:
-        """Train the model to the end; yield after each training step the number of steps so far.
-
-        Raises UnsupportedError if the loss is no longer finite.
-        """
+        """Train to the end and yield the steps so far; UnsupportedError if the loss diverges."""
         optimiser, losses, seconds = make_optimiser(self.model, self._wanted), [], 0.0
         every = max(1, self._steps // _POINTS)
         self.model.train()
@@ -248,14 +240,22 @@ def best_heads(
     samples: the first 64 sequences are used; patterns that do not occur in them are left out.
     """
     few = Samples(samples.answers[:_SCORED], samples.counted[:_SCORED])
-    layers, tokens = _weights(model, few), few.counted.shape[1]
+    layers, tokens = list[Tensor](), few.counted.shape[1]
+    with ExitStack() as hooks, torch.inference_mode():
+        block: Any
+        for block in model.layers:
+            point = block.self_attn.weights_point
+            hook = point.register_forward_hook(lambda _, given, weights: layers.append(weights))
+            hooks.callback(hook.remove)
+        model(torch.from_numpy(few.queries).to(next(model.parameters()).device))
     uniform = uniform_weights(tokens, tokens, causal=True)
     best = []
     for pattern in patterns:
         keys = pattern.keys(few)
         if not keys.any():
             continue
-        scores = np.stack([weight_on(keys, weights) for weights in layers])  # (layer, head)
+        # (layer, head)
+        scores = np.stack([weight_on(keys, to_numpy(weights)) for weights in layers])
         layer, head = map(int, np.unravel_index(scores.argmax(), scores.shape))
         even = weight_on(keys, np.broadcast_to(uniform, (len(keys), 1, *uniform.shape)))
         score = float(scores[layer, head])
@@ -272,17 +272,3 @@ def weight_on(keys: NDArray[np.bool_], weights: NDArray[np.floating]) -> NDArray
     mass = np.where(keys[:, None], weights, 0).sum(-1, dtype=np.float64)  # (sequence, head, query)
     there = np.asarray(keys.any(-1))[:, None]
     return np.asarray(np.where(there, mass, 0).sum((0, 2)) / there.sum())
-
-
-@torch.inference_mode()
-def _weights(model: TorchDecoder, samples: Samples) -> list[NDArray[np.floating]]:
-    """Return the attention weights of each layer, (sequence, head, query, key)."""
-    kept: list[Tensor] = []
-    with ExitStack() as hooks:
-        layer: Any
-        for layer in model.layers:
-            point = layer.self_attn.weights_point
-            hook = point.register_forward_hook(lambda _, given, weights: kept.append(weights))
-            hooks.callback(hook.remove)
-        model(torch.from_numpy(samples.queries).to(next(model.parameters()).device))
-    return [*map(to_numpy, kept)]

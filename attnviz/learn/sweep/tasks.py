@@ -146,10 +146,7 @@ def _letter_of_strand(samples: Samples) -> list[Reference]:
 
 
 def _followed_in_strand(samples: Samples) -> Mask:
-    """Return a mask of the keys for a perfect induction head.
-
-    They hold the answer, stand in its strand, and follow a letter there: its letters all differ.
-    """
+    """Return a mask of a perfect induction head: the answer, where it follows in its strand."""
     at = np.arange(samples.counted.shape[1])
     same_strand = (at[:, None] + 1 - at) % STRANDS == 0
     return np.asarray(_equal(samples, samples.answers) & same_strand & (at > STRANDS))

@@ -21,15 +21,11 @@ from attnviz.reading import read_toml
 
 _Kind = TypeVar("_Kind", bound="RecipeTable")
 
-_LEAST_VOCABULARY = 258
-"""The 256 bytes, the token that begins a text, and one merge."""
-
-_SMALL = 1e-9
-"""The least of numbers that must be above 0, and how far others must stay below 1."""
+_LEAST_VOCABULARY = 258  # the 256 bytes, the token that begins a text, and one merge
+_SMALL = 1e-9  # the least of numbers that must be above 0, and how far others must stay below 1
 
 
 def _number(default: float | None, least: float = 0, most: float | None = None) -> Any:
-    """Return a field for a number from ``least`` to ``most``."""
     return option("", "", default, min=least, max=most)
 
 
@@ -285,8 +281,7 @@ class Recipe(RecipeTable):
         """Return the index of the phase at a point of the training.
 
         used: the share of the budget used so far. index: phase of the step before. read: tokens
-            trained on in that phase.
-        """
+            trained on in that phase."""
         while index < len(self.phase) - 1:
             phase = self.phase[index]
             if used < phase.until and (phase.tokens is None or read < phase.tokens):

@@ -58,8 +58,7 @@ class SequenceMean:
     error: float | None
 
     def __str__(self) -> str:
-        error = "" if self.error is None else f" ± {self.error:.3f}"
-        return f"{self.mean:.3f}{error}"
+        return f"{self.mean:.3f}" + ("" if self.error is None else f" ± {self.error:.3f}")
 
 
 @dataclass(frozen=True)
@@ -103,10 +102,7 @@ class ModelScores:
     second_copy: SequenceMean
 
     def score(self, name: str, probe: str) -> ScoredHeads:
-        """Return one score of every head; raise KeyError if it was not measured.
-
-        name: of the score. probe: ``text`` or ``random``.
-        """
+        """Return a score of every head on ``text`` or ``random``; KeyError if not measured."""
         return {(scored.name, scored.probe): scored for scored in self.scores}[name, probe]
 
     def data(self) -> dict[str, Any]:
@@ -119,8 +115,7 @@ class ModelScores:
             },
             "random": {
                 "sequences": self.copies,
-                "copy_tokens": self.copy_tokens,
-                "seed": self.seed,
+                **fields_of(self, ("copy_tokens", "seed")),
                 "first_copy_loss": asdict(self.first_copy),
                 "second_copy_loss": asdict(self.second_copy),
                 **self._heads("random"),
@@ -145,9 +140,7 @@ class ModelScores:
 
 
 _MEASURED = ("tokens_per_second", "shares", "valid_loss", "valid_perplexity", "valid_bits_per_byte")
-_LEAST_STEPS, _CLEARLY = 100, 0.95
-"""The fewest steps of a run that has trained anything, and the share of the unigram loss at which a
-model's heads are worth a look."""
+_LEAST_STEPS, _CLEARLY = 100, 0.95  # steps of a trained run; share of the unigram loss if it learnt
 
 
 @dataclass(frozen=True, repr=False)
@@ -181,7 +174,6 @@ class TrainReport(Report):
     command = "train"
 
     def data(self) -> dict[str, Any]:
-        """Return the whole report as one JSON object."""
         last, recipe = self.points[-1], self.recipe
         return {
             "schema": "attnviz.train/1",
@@ -198,8 +190,7 @@ class TrainReport(Report):
             "finished": self.finished,
             **fields_of(recipe, ("autocast", "stored", "seed")),
             "steps": last.step,
-            "tokens": last.tokens,
-            "seconds": last.seconds,
+            **fields_of(last, ("tokens", "seconds")),
             **fields_of(self, _MEASURED),
             "valid_tokens": self.valid.tokens,
             **fields_of(self, ("unigram_loss", "learnt")),

@@ -54,10 +54,7 @@ class _Trained(Options, panel="What to train"):
     )
 
     def check_kept(self, saves: Sequence[Path]) -> None:
-        """Raise UsageError if a file to be written is one of a directory of texts to train on.
-
-        saves: the files to be written.
-        """
+        """Raise UsageError if one of ``saves`` is in a directory of texts to train on."""
         read = [text for path in (*self.files, *self.valid) for text in path.glob("*.txt")]
         for path in filter(Path.exists, saves):
             if any(path.samefile(text) for text in read):
@@ -70,7 +67,9 @@ class _Duration(Options, panel="How long"):
 
     minutes: float | None = option("M", "Minutes to train; evaluation is extra.")
     tokens: int | None = option(
-        "N", "Number of tokens to train on: unlike --minutes, the same model every time.", min=1
+        "N",
+        "Number of tokens to train on; unlike --minutes, gives the same model every time.",
+        min=1,
     )
     resume: bool = flag("Resume the interrupted run in --out.")
 
@@ -80,10 +79,7 @@ class TrainRequest(_Trained, _Duration):
     """All options of ``attnviz train``."""
 
     def recipe(self) -> Recipe:
-        """Return the recipe of the config, or the default one, changed by the options.
-
-        Raises LoadError and UsageError as ``read_recipe`` does.
-        """
+        """Return the recipe of the config (``read_recipe``), or the default, with the options."""
         from attnviz.learn.train.recipe import Recipe, TrainingBudget, read_recipe
 
         recipe = Recipe() if self.config is None else read_recipe(self.config)

@@ -12,12 +12,8 @@ from attnviz.draw.provenance import model_words
 from attnviz.learn.train.report import FIRST, ModelScores, TrainReport
 from attnviz.learn.train.texts import KIND_WORDS
 
-_NAMED = 2
-"""Number of a text's files that are named; if there are more, only their number is shown."""
-
-_LEAD = 12
-"""Width of the names of facts in columns."""
-
+_NAMED = 2  # number of a text's files that are named; if there are more, only their number is shown
+_LEAD = 12  # width of the names of facts in columns
 _SHADE = doc.Tint(180)
 
 _BEST = (
@@ -96,9 +92,6 @@ def _first(result: TrainReport, columns: int, lines: int) -> doc.Ways:
     return doc.Ways([[wide, facts], tall, short])
 
 
-# Parts ---------------------------------------------------------------------------------------
-
-
 def _about(result: TrainReport) -> list[doc.Part]:
     parts: list[doc.Part] = [
         doc.Facts([*model_words(result.model), (f"seed {result.recipe.seed}", False)])
@@ -175,10 +168,7 @@ def _facts(result: TrainReport) -> list[doc.Part]:
 
 
 def _heads(scores: ModelScores) -> tuple[doc.Table, doc.Note, doc.Say]:
-    """Return a table with the best head of each score, a note on it, and a sentence.
-
-    Heads are compared with uniform attention.
-    """
+    """Return a table of the best heads beside uniform attention, a note on it, and a sentence."""
     rows = [(words, scores.score(name, probe)) for words, name, probe in _BEST]
     table = doc.table(
         rows,

@@ -82,10 +82,7 @@ def read_corpus(paths: Iterable[Path], apart: Corpus | None = None) -> Corpus:
 
 
 def hold_out(corpus: Corpus) -> tuple[Corpus, Corpus]:
-    """Split a corpus in two: all but its last tenth, and that tenth.
-
-    They are cut between lines if possible.
-    """
+    """Split a corpus in all but its last tenth, and that tenth, between lines if possible."""
     left = sum(map(len, corpus.texts))
     left -= max(1, round(left * _HELD_OUT))
     index = 0
@@ -158,8 +155,6 @@ def encode(tokenizer: Tokenizer, texts: Sequence[str], separator: int) -> NDArra
     return np.concatenate(rows)[1:]
 
 
-# Batches -----------------------------------------------------------------------------------
-
 KIND_WORDS: Mapping[str, str] = {
     "text": "text",
     "repeated_tokens": "uniform random tokens, repeated",
@@ -168,8 +163,7 @@ KIND_WORDS: Mapping[str, str] = {
 }
 """The kinds of sequences, by their names in recipes, in words."""
 
-_WINDOWS, _SEQUENCES = 1, 2
-"""The purposes of random numbers; each has its own stream."""
+_WINDOWS, _SEQUENCES = 1, 2  # the purposes of random numbers; each has its own stream
 
 
 class Batch(NamedTuple):
@@ -227,7 +221,14 @@ class Sampler:
             return self._window(phase.length), weights, "text"
         period = int(random.integers(phase.period[0], phase.period[1], endpoint=True))
         if kind == "recalled_pairs":
-            return *self._recalling(max(1, period // 2), phase, random), kind
+            # Only the first token of a pair predicts the second; the token before it misleads.
+            count = max(1, period // 2)
+            pairs = self._random_tokens(2 * count, random).reshape(count, 2)
+            rounds = range(-(-phase.length // (2 * count)))
+            order = np.concatenate([random.permutation(count) for _ in rounds])
+            weights[:] = phase.surprise
+            weights[2 * count + 1 :: 2] = 1
+            return pairs[order].ravel()[: phase.length], weights, kind
         if kind == "repeated_passages":
             start = int(random.integers(0, len(self._tokens) - period, endpoint=True))
             stretch: NDArray[np.integer] = self._tokens[start : start + period]
@@ -237,21 +238,6 @@ class Sampler:
             weights[: period + 1] = phase.surprise
             stretch = self._random_tokens(period, random)
         return np.resize(stretch, phase.length), weights, kind
-
-    def _recalling(
-        self, count: int, phase: Phase, random: np.random.Generator
-    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Return rounds of the same pairs of random tokens, and the loss weight of each prediction.
-
-        Each round has another order. Only the first token of a pair predicts the second; the token
-        before it misleads.
-        """
-        pairs = self._random_tokens(2 * count, random).reshape(count, 2)
-        rounds = -(-phase.length // (2 * count))
-        order = np.concatenate([random.permutation(count) for _ in range(rounds)])
-        weights = np.full(phase.length, phase.surprise, np.float32)
-        weights[2 * count + 1 :: 2] = 1
-        return pairs[order].ravel()[: phase.length], weights
 
     def _random_tokens(self, count: int, random: np.random.Generator) -> NDArray[np.int64]:
         """Return ``count`` ids drawn evenly from all except the one that begins a text."""

@@ -1,35 +1,56 @@
-"""Trains a model, saves it so that it can be resumed, and makes the report of ``attnviz train``."""
+"""Trains a model, saves it so that it can be resumed, and makes the report of ``attnviz train``.
+
+The directory of a run has its curve, its state, the model and its card. The heads of the stored
+model are scored on text and on random tokens, with standard errors; the scores are those of Olsson
+et al. 2022 and Wang et al. 2022, see ``measures``.
+"""
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import math
+import re
 import time
-from dataclasses import replace
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from attnviz.attention.checkpoint import DecoderConfig, open_checkpoint, save_checkpoint
-from attnviz.attention.torch_decoder import TorchDecoder
-from attnviz.draw.labels import visible
-from attnviz.draw.whole_file import directory_lock
-from attnviz.errors import LoadError, UsageError
-from attnviz.learn.train.directory import (
-    STATE_FILE,
-    check_directory,
-    clean_directory,
-    read_state,
-    write_card,
-    write_curve,
-    write_state,
+from attnviz.attention.checkpoint import (
+    DecoderConfig,
+    llama_stack,
+    open_checkpoint,
+    save_checkpoint,
 )
+from attnviz.attention.functional import Floats
+from attnviz.attention.numpy_stack import NumpyStack
+from attnviz.attention.torch_decoder import TorchDecoder
+from attnviz.draw import document as doc
+from attnviz.draw.files import check_new_directory, directory_lock, whole_file
+from attnviz.draw.labels import visible
+from attnviz.draw.markdown import document_markdown, part_markdown
+from attnviz.engine.text_pass import token_losses
+from attnviz.errors import LoadError, UsageError
 from attnviz.learn.train.recipe import Recipe
-from attnviz.learn.train.report import FIRST, CorpusFacts, CurvePoint, TrainReport
+from attnviz.learn.train.report import (
+    FIRST,
+    CorpusFacts,
+    CurvePoint,
+    ModelScores,
+    ScoredHeads,
+    SequenceMean,
+    TrainReport,
+)
 from attnviz.learn.train.request import TrainRequest
-from attnviz.learn.train.scores import head_scores, open_decoder, text_windows
 from attnviz.learn.train.texts import (
     BEGINNING,
     Corpus,
@@ -39,18 +60,18 @@ from attnviz.learn.train.texts import (
     read_corpus,
 )
 from attnviz.learn.train.trainer import Trainer, unigram_loss, validation_loss
+from attnviz.measures.rows import Conditions, RowBlock, TextFacts, scores_of
+from attnviz.measures.sinks import uniform_weights
 from attnviz.models.memory import byte_text, free_memory
 from attnviz.models.placement import find_device
 from attnviz.models.threads import allowed_processors, use_threads
 from attnviz.progress import UNWATCHED, Watch, as_interrupt, between_steps
-from attnviz.records import ModelInfo
+from attnviz.reading import CORPUS_BYTES, damage, damaged, read_bytes
+from attnviz.records import ModelInfo, Tokens
+from attnviz.resume import refuse_other_run
 
-_BETWEEN_SAVES = 30.0
-"""Most seconds of training that a killed process loses."""
-
-_PER_PARAMETER, _PER_LOGIT = 16, 12
-"""Bytes of a weight, its gradient and AdamW's two means, each in float32; and of a logit, its
-float32 copy and their gradient."""
+_BETWEEN_SAVES = 30.0  # most seconds of training that a killed process loses
+_PER_PARAMETER, _PER_LOGIT = 16, 12  # bytes with gradient and AdamW's means; with copy and gradient
 
 
 class Stopped(KeyboardInterrupt):
@@ -66,14 +87,16 @@ def train(request: TrainRequest, *, device: str = "cpu", advance: Watch = UNWATC
     """
     recipe = request.recipe()
     check_directory(request.out, request.resume)
-    place = find_device(device)
+    where = find_device(device)
     use_threads(allowed_processors())  # a step has many texts at once
     learned = read_corpus(request.files)
     valid = read_corpus(request.valid, apart=learned) if request.valid else None
     learned, valid = (learned, valid) if valid else hold_out(learned)
-    run = TrainingRun(learned, valid, recipe, request.out, place, resume=request.resume)
+    run = TrainingRun(learned, valid, recipe, request.out, where, resume=request.resume)
     with directory_lock(request.out):
-        clean_directory(request.out)
+        for pattern in _PARTS:
+            for path in request.out.glob(pattern):
+                path.unlink(missing_ok=True)
         try:
             report = finish_saved(run, advance) if _train(run, advance) else None
         except LoadError as error:
@@ -91,10 +114,7 @@ def train(request: TrainRequest, *, device: str = "cpu", advance: Watch = UNWATC
 
 
 def _train(run: TrainingRun, advance: Watch) -> bool:
-    """Train to the end of the budget; return False if the user stopped the training.
-
-    The run is then saved.
-    """
+    """Train to the end of the budget; once the user stops it, save the run and return False."""
     trainer, saved = run.trainer, time.monotonic()
     with between_steps() as stopped:
         if trainer.step == 0:
@@ -188,8 +208,13 @@ class TrainingRun:
         number is no longer finite; the old files stay.
         """
         state = {**self.trainer.state(), "tokenizer": self.tokenizer.to_str()}
-        write_state(self.directory, self._identity, state, self.trainer.points)
-        write_curve(self.directory, self.trainer.points)
+        points = self.trainer.points
+        stored = {"form": _FORM, "run": self._identity, "state": state}
+        buffer = io.BytesIO()
+        torch.save({**stored, "points": [*map(asdict, points)]}, buffer)
+        with whole_file(self.directory / STATE_FILE) as stream:
+            stream.write(buffer.getbuffer())
+        write_curve(self.directory, points)
 
     def store(self, part: str = "") -> str:
         """Store the model with its present parameters as a Llama directory; return its revision.
@@ -298,3 +323,241 @@ def with_known_precision(recipe: Recipe, device: torch.device) -> Recipe:
     if recipe.autocast != "auto":
         return recipe
     return replace(recipe, autocast="bfloat16" if known else "float32")
+
+
+# The directory of a run -----------------------------------------------------------------------
+
+
+CARD_FILE = "README.md"
+"""The model card, which is written last: a directory with a card holds a finished model."""
+
+LOG_FILE = "log.csv"
+"""The learning curve of a run."""
+
+STATE_FILE = "training.pt"
+"""The state of a run, next to the model's files; it may be deleted once the run is finished."""
+
+_PARTS = (".attnviz-*.part", ".*.tmp")  # names of unfinished files that a killed process may leave
+_FORM = 2  # version of the stored state; to be raised when ``Trainer.state`` changes
+_LOOK = """`attnviz heads --model THIS_DIRECTORY "The cat sat on the mat."` shows its heads, and
+`LlamaForCausalLM.from_pretrained("THIS_DIRECTORY")` of transformers reads the same files."""
+
+
+def check_directory(directory: Path, resume: bool) -> None:
+    """Raise an error if a training cannot begin or continue in ``directory``; create nothing.
+
+    resume: whether the run continues an interrupted one. Raises UsageError if files would be lost
+    or the run is finished, LoadError if there is nothing to resume or no permission to write.
+    """
+    shown = repr(str(directory))
+    there = {name for name in (STATE_FILE, LOG_FILE, CARD_FILE) if (directory / name).exists()}
+    finished = STATE_FILE not in there and len(there) == 2
+    if finished and resume:
+        raise UsageError(
+            f"the run in {shown} is finished, nothing is left to resume: attnviz heads --model "
+            f"{shown} shows the model, another --out trains a new one"
+        )
+    if finished:
+        raise UsageError(
+            f"{shown} already holds a trained model: name a new --out, nothing is overwritten"
+        )
+    if STATE_FILE in there and not resume:
+        raise UsageError(
+            f"{shown} holds a run that is not finished: --resume goes on with it, another --out "
+            "begins a new one"
+        )
+    if STATE_FILE not in there and resume:
+        raise LoadError(
+            f"nothing to resume: {shown} holds no {STATE_FILE}; leave out --resume to begin"
+        )
+    if not resume:
+        check_new_directory(directory)
+
+
+def write_curve(directory: Path, points: Sequence[CurvePoint]) -> None:
+    """Write the curve of a run as a CSV file of rounded numbers, replacing the previous file."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(CurvePoint.__dataclass_fields__), lineterminator="\n")
+    writer.writeheader()
+    forms = {"seconds": ".1f", "learning_rate": ".3e", "loss": ".4f", "valid_loss": ".4f"}
+    for point in points:
+        row = {name: value for name, value in asdict(point).items() if value is not None}
+        writer.writerow({name: format(value, forms.get(name, "")) for name, value in row.items()})
+    with whole_file(directory / LOG_FILE) as stream:
+        stream.write(text.getvalue().encode())
+
+
+def read_state(directory: Path, run: Mapping[str, Any]) -> tuple[dict[str, Any], list[CurvePoint]]:
+    """Return the state and the curve that ``TrainingRun.save_state`` wrote last.
+
+    run: identifies the run that is to be continued, as JSON values.
+    Raises LoadError if there is no state or it is damaged, UsageError if it is of another run.
+    """
+    path = directory / STATE_FILE
+    content = read_bytes(path, most=CORPUS_BYTES)
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as parts:
+            if parts.testzip() is not None:  # torch itself compares no checksums
+                raise zipfile.BadZipFile
+        stored = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+        form, there, state, points = (stored[key] for key in ("form", "run", "state", "points"))
+    except damage() as error:
+        raise LoadError(f"{str(path)!r} is not a training state, or is damaged") from error
+    if form != _FORM:
+        raise LoadError(
+            f"{str(path)!r} was written by another version of attnviz: go on with that one, or "
+            "begin again in another --out"
+        )
+    refuse_other_run(repr(str(path)), there, run, "name what it began with, or another --out")
+    with damaged(repr(str(path)), "begin again in another --out"):
+        return state, [CurvePoint(**point) for point in points]
+
+
+def write_card(report: TrainReport) -> None:
+    """Write the model card: the person's words on the model, the whole report, and the recipe."""
+    card, settings = report.recipe.card, report.recipe.identity().items()
+    front = {"license": card.license, "language": card.language}
+    recipe = [(f"{name} {given}", False) for name, given in settings if given is not None]
+    name = card.name or Path(report.directory).resolve().name
+    spoken = re.split(r"\n\s*\n", f"{card.data}\n\n{card.limits}")
+    text = [
+        "---",
+        *(f"{key}: {json.dumps(given)}" for key, given in front.items() if given),
+        "library_name: transformers",
+        "pipeline_tag: text-generation",
+        "tags: [attnviz, attention, interpretability, llama]",
+        "---\n",
+        f"# {part_markdown(doc.Say(name))}\n",
+        *(f"{part_markdown(doc.Say(part))}\n" for part in spoken if part.strip()),
+        f"{_LOOK}\n",
+        *document_markdown(report.document()),
+        part_markdown(doc.Facts(recipe, "recipe")),
+    ]
+    with whole_file(Path(report.directory) / CARD_FILE) as stream:
+        stream.write(("\n".join(text) + "\n").encode())
+
+
+# The heads of the trained model ---------------------------------------------------------------
+
+
+Ids = NDArray[np.int64]
+
+SCORED = ("previous", "first", "duplicate", "induction")
+"""The measures on a model's card."""
+
+_HELD_OUT = 3  # a stream of random numbers that training never draws from, whatever its seed
+_TOKENS_AT_ONCE, _SEQUENCES = 1024, 32
+
+
+def open_decoder(directory: Path) -> NumpyStack:
+    """Return the stored model as a NumPy decoder in float32; raise LoadError if it is damaged."""
+    checkpoint = open_checkpoint(directory)
+    return llama_stack(checkpoint.config, checkpoint.tensors, np.float32)
+
+
+def text_windows(ids: NDArray[np.integer], length: int, beginning: int) -> Ids:
+    """Return at most 32 windows spread evenly over a text, each after the beginning token.
+
+    The result is (window, 1 + length). ids: of the text's tokens. length: of a window. beginning:
+    the id that is put first. A text shorter than ``length`` is one window.
+    """
+    length = min(length, len(ids))
+    count = min(_SEQUENCES, len(ids) // length)
+    starts = np.linspace(0, len(ids) - length, count).astype(np.int64)
+    windows = ids[starts[:, None] + np.arange(length)].astype(np.int64)
+    return np.insert(windows, 0, beginning, axis=1)
+
+
+def random_twice(vocabulary: int, beginning: int, length: int, sequences: int, seed: int) -> Ids:
+    """Return sequences: the beginning token, random tokens that all differ, and their copy.
+
+    The shape is (sequence, 1 + 2 · length). vocabulary: ids are below it. beginning: the id that is
+    put first. length: how many random tokens. sequences: how many. seed: of the tokens.
+    """
+    random = np.random.default_rng((seed, _HELD_OUT))
+    plain = np.delete(np.arange(vocabulary), beginning)
+    drawn = np.stack([random.permutation(plain)[:length] for _ in range(sequences)])
+    return np.insert(np.tile(drawn, 2), 0, beginning, axis=1)
+
+
+def head_scores(
+    decoder: NumpyStack,
+    windows: Ids,
+    *,
+    beginning: int,
+    copies: int = _SEQUENCES,
+    copy_tokens: int = 60,
+    seed: int = 0,
+) -> ModelScores:
+    """Measure the pattern scores of every head of a trained decoder.
+
+    decoder: the model. windows: (window, token) of a text, from ``text_windows``.
+    beginning: the id that begins a text.
+    copies, copy_tokens: number of sequences of random tokens and tokens of one of their two copies;
+    the model's context and vocabulary may limit these. seed: of the random tokens.
+    """
+    config = decoder.shape
+    copy_tokens = min(copy_tokens, (config.context - 1) // 2, config.vocabulary - 1)
+    twice = random_twice(config.vocabulary, beginning, copy_tokens, copies, seed)
+    losses = np.stack(
+        [
+            token_losses(logits, ids)
+            for _, batch in _batches(twice)
+            for logits, ids in zip(decoder.logits(batch[:, :-1]), batch, strict=True)
+        ]
+    )
+    return ModelScores(
+        (*_scored(decoder, windows, "text"), *_scored(decoder, twice, "random")),
+        windows=len(windows),
+        window_tokens=windows.shape[1] - 1,
+        copies=copies,
+        copy_tokens=copy_tokens,
+        seed=seed,
+        first_copy=_estimate(losses[:, :copy_tokens].mean(1)),
+        # The first token of the second copy is not predictable.
+        second_copy=_estimate(losses[:, copy_tokens + 1 :].mean(1)),
+    )
+
+
+def _scored(decoder: NumpyStack, sequences: Ids, probe: str) -> tuple[ScoredHeads, ...]:
+    """Return the pattern scores of every head and of uniform attention, as means over sequences."""
+    config, (count, tokens) = decoder.shape, sequences.shape
+    uniform = uniform_weights(tokens, tokens, causal=True)
+    blank, ordinary, plain = ("",) * tokens, (False,) * tokens, Conditions("self", causal=True)
+    every = [Tokens(tuple(ids), blank, ordinary) for ids in sequences.tolist()]
+    texts = [TextFacts(text, text, plain) for text in every]
+    measured = {name: np.full((config.layers, config.heads, count), np.nan) for name in SCORED}
+    for start, batch in _batches(sequences):
+
+        def observe(layer: int, weights: Floats, outputs: Floats, start: int = start) -> None:
+            for sequence, maps in enumerate(weights, start):
+                for name, scores in scores_of(RowBlock(texts[sequence], maps), SCORED).items():
+                    measured[name][layer, :, sequence] = scores
+
+        decoder.run_outputs(batch, observe)
+    even = [scores_of(RowBlock(text, uniform), SCORED) for text in texts]
+    return tuple(
+        ScoredHeads(
+            name,
+            probe,
+            tuple(tuple(map(_estimate, heads)) for heads in values),
+            _estimate(np.array([float(scores[name]) for scores in even])).mean,
+        )
+        for name, values in measured.items()
+    )
+
+
+def _batches(sequences: Ids) -> Iterator[tuple[int, Ids]]:
+    """Yield the index of the first sequence of each batch, and the batch."""
+    size = max(1, _TOKENS_AT_ONCE // sequences.shape[1])
+    for start in range(0, len(sequences), size):
+        yield start, sequences[start : start + size]
+
+
+def _estimate(values: Floats) -> SequenceMean:
+    """Return the mean over the values that are not NaN; 0 if there are none."""
+    known = values[~np.isnan(values)]
+    if not len(known):
+        return SequenceMean(0.0, None)
+    error = float(known.std(ddof=1)) / math.sqrt(len(known)) if len(known) > 1 else None
+    return SequenceMean(float(known.mean()), error)

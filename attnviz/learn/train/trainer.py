@@ -22,11 +22,8 @@ from attnviz.learn.train.report import CurvePoint
 from attnviz.learn.train.texts import Sampler
 from attnviz.models.placement import drawing
 
-_POINTS = 200
-"""Number of points on the curve of a whole run."""
-
-_TOKENS_AT_ONCE = 8192
-"""Tokens of the validation text in one forward pass."""
+_POINTS = 200  # number of points on the curve of a whole run
+_TOKENS_AT_ONCE = 8192  # tokens of the validation text in one forward pass
 
 
 _COUNTED = ("step", "tokens", "_seconds", "_phase", "_phase_step", "_phase_tokens")

@@ -14,7 +14,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from attnviz.attention.families import NotUnderstoodError
@@ -46,12 +45,8 @@ SENTENCE = "The cat sat on the mat because it was tired."
 EPSILON = {"float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 """The machine epsilon of each dtype: the gap from 1 to the next number."""
 
-_STORED = 12
-"""Results that a layer stores one after another: norms, projections, scores, weights, sums …"""
-
-_MOST = 1e-5
-"""Largest allowed difference of NumPy and torch in float32, relative to the largest number."""
-
+_STORED = 12  # results that a layer stores one after another: norms, scores, sums …
+_MOST = 1e-5  # largest allowed difference in float32, relative to the largest number
 _Layers: TypeAlias = Mapping[tuple[Kind, int], Any]
 """Numbers (head, query, key) by kind of attention and layer."""
 
@@ -161,10 +156,10 @@ class ObservedRun:
         run, _ = backend_of(self._model).open_heads(kind, self._given, causal=True)
         with ExitStack() as hooks:
             with suppress(UnsupportedError):
-                for layer, found in find_output_projections(self._model).items():
-                    if found.plain:
-                        module = self._model.model.get_submodule(found.module)
-                        watch = module.register_forward_hook(partial(leave, layer, found.axis))
+                for layer, projection in find_output_projections(self._model).items():
+                    if projection.plain:
+                        module = self._model.model.get_submodule(projection.module)
+                        watch = module.register_forward_hook(partial(leave, layer, projection.axis))
                         hooks.enter_context(hooked(watch))
             return run(self._given)
 
@@ -184,8 +179,7 @@ class ObservedRun:
         else:
             yield named(skipped="no mask hides a key of this text")
         yield self._head_sums()
-        claim = "has the same logits"
-        named = partial(Checked, "", "plain pass", claim=claim)
+        named = partial(Checked, "", "plain pass", claim="has the same logits")
         if (logits := self._first.logits) is None:
             yield named(skipped="this model has no logits of words")
             return
@@ -197,11 +191,13 @@ class ObservedRun:
 
     def _head_sums(self) -> Checked:
         """Return the check that each module's output is the sum of its heads."""
-        claim = "Σ_h z_h W_O^h + b_O"
-        named = partial(Checked, "", "heads sum to the output", claim=claim)
-        found, outputs = [], self._first.outputs
+        named = partial(Checked, "", "heads sum to the output", claim="Σ_h z_h W_O^h + b_O")
+        sums, outputs = [], self._first.outputs
         for layer, heads in outputs.items() if self._joined.keys() >= outputs.keys() else ():
-            entered, matrix, bias, left = map(_wide, self._joined[layer])
+            entered, matrix, bias, left = (
+                tensor.detach().flatten(0, -2).double().cpu().numpy()
+                for tensor in self._joined[layer]
+            )
             merged = heads.transpose(1, 0, 2).reshape(heads.shape[1], -1)
             if not np.array_equal(entered, merged, equal_nan=True):
                 return named(skipped="a gate or a norm stands between the heads and their sum")
@@ -210,9 +206,9 @@ class ObservedRun:
             largest = _largest(np.abs(parts).sum(0) + np.abs(bias))
             within = self._within(largest, terms=len(matrix) + 1)
             apart = _apart(parts.sum(0) + bias, left)
-            found.append(named(number="outputs", difference=apart, where=f"L{layer}", **within))
+            sums.append(named(number="outputs", difference=apart, where=f"L{layer}", **within))
         # Modules differ in size: the worst is the one with the largest share of its tolerance.
-        return worst(found) if found else named(skipped="what joins its heads is not known")
+        return worst(sums) if sums else named(skipped="what joins its heads is not known")
 
     def against_numpy(self, ours: NumpyModel | str, text: str) -> Iterator[Checked]:
         """Yield the check that NumPy gives the tokens, weights and logits that torch gives.
@@ -226,19 +222,19 @@ class ObservedRun:
         length = len(self._given.ids)
         read = {model.encode(text, length).ids for model in (self._model, ours)}
         yield named(number="other tokens", difference=len(read) - 1, reason="ids agree")
-        found = backend_of(ours).open_heads("self", self._given, causal=True)[0](self._given)
+        own = backend_of(ours).open_heads("self", self._given, causal=True)[0](self._given)
         theirs = self._first
         apart: _Layers = {
-            ("self", at): seen - theirs.weights[at] for at, seen in found.weights.items()
+            ("self", at): seen - theirs.weights[at] for at, seen in own.weights.items()
         }
         # An error of a score becomes a relative error of its weight, and larger scores round more.
-        positive = np.concatenate([seen[seen > 0] for seen in found.weights.values()])
+        positive = np.concatenate([seen[seen > 0] for seen in own.weights.values()])
         spread = 1.0 if self._half else max(1.0, -math.log(positive.min(initial=1.0)))
         yield named(number="weights", **_furthest(apart), **self._within(spread, limit=_MOST))
-        if found.logits is not None and theirs.logits is not None:
-            largest = _largest(found.logits)
+        if own.logits is not None and theirs.logits is not None:
+            largest = _largest(own.logits)
             within = self._within(largest, limit=_MOST * largest)
-            off = _apart(found.logits, theirs.logits)
+            off = _apart(own.logits, theirs.logits)
             yield named(number="logits", difference=off, **within)
 
     def _within(self, largest: float, *, terms: int = 0, limit: float = math.inf) -> dict[str, Any]:
@@ -249,14 +245,15 @@ class ObservedRun:
         """
         info, stacks = self._info, 1 if self._given.target is None else 2
         # Projections in and out and a feed-forward part four times as wide.
-        each = terms or _STORED + (6 * info.heads + 1) * info.head_dim + self._keys
-        each = (2 if terms else _STORED) if self._half else each
+        roundings = terms or _STORED + (6 * info.heads + 1) * info.head_dim + self._keys
+        roundings = (2 if terms else _STORED) if self._half else roundings
         layers = 1 if terms else info.layers * stacks
+        sums = "one sum" if terms else counted(layers, "layer")
         return {
             "epsilon": EPSILON[self.dtype],
-            "roundings": layers * each,
+            "roundings": layers * roundings,
             "largest": largest,
-            "reason": f"{'one sum' if terms else counted(layers, 'layer')} × {each:,} roundings",
+            "reason": f"{sums} × {roundings:,} roundings",
             "limit": math.inf if self._half else limit,
         }
 
@@ -265,8 +262,8 @@ def _largest(numbers: Floats) -> float:
     return max(1.0, float(np.abs(np.nan_to_num(numbers)).max()))
 
 
-def _apart(one: Floats, other: Floats) -> float:
-    return float(np.abs(one.astype(np.float64) - other).max())
+def _apart(first: Floats, second: Floats) -> float:
+    return float(np.abs(first.astype(np.float64) - second).max())
 
 
 def _furthest(numbers: _Layers) -> dict[str, Any]:
@@ -279,7 +276,3 @@ def _furthest(numbers: _Layers) -> dict[str, Any]:
     kind, layer, head = at = max(peaks, key=lambda at: (math.isnan(peaks[at]), peaks[at]))
     where = f"L{layer}H{head}" + ("" if kind == "self" else f" {kind}")
     return {"difference": peaks[at], "where": where if peaks[at] else ""}
-
-
-def _wide(tensor: Tensor) -> NDArray[np.float64]:
-    return tensor.detach().flatten(0, -2).double().cpu().numpy()

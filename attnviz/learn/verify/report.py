@@ -132,21 +132,21 @@ class ComputationStep:
     """One step of the attention computation, with its formula and its numbers.
 
     name: such as ``scores``. formula: such as ``S = Q Kᵀ``. axes: the names of the result's axes.
-    found: its results by symbol, such as ``S``; their last two axes are rows and columns.
+    results: by symbol, such as ``S``; their last two axes are rows and columns.
     given: the parameters used in this step, by symbol. note: a remark; may be empty.
     """
 
     name: str
     formula: str
     axes: tuple[str, ...]
-    found: Mapping[str, NDArray[Any]]
+    results: Mapping[str, NDArray[Any]]
     given: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     note: str = ""
 
     @property
     def result(self) -> NDArray[Any]:
         """Return the first of the step's results."""
-        return next(iter(self.found.values()))
+        return next(iter(self.results.values()))
 
 
 @dataclass(frozen=True, repr=False)
@@ -208,10 +208,11 @@ class VerifyReport(Report):
         """Return the table: a row for each measure, and for each check that was skipped."""
         entries = []
         for numbers in self.checks:
-            for one in numbers:
-                measured = vars(one) | {"measure": one.number, "tolerance": one.allowed}
-                shared = fields_of(one, ("case", "check", "against"))
-                entry = measured if one.skipped is None else shared | {"reason": one.skipped}
+            for number in numbers:
+                entry = vars(number) | {"measure": number.number, "tolerance": number.allowed}
+                if number.skipped is not None:
+                    entry = fields_of(number, ("case", "check", "against"))
+                    entry["reason"] = number.skipped
                 entries.append(entry | {"verdict": verdict(numbers)})
         return table_of(_COLUMNS, entries)
 
@@ -219,9 +220,9 @@ class VerifyReport(Report):
         """Raise AttnvizError if a check failed."""
         failed = [numbers for numbers in self.checks if verdict(numbers) == "fail"]
         named = []
-        for one in map(worst, failed[:3]):
-            allowed = f"tolerance {difference(one.allowed)}"
-            named.append(f"{one.title} ({one.number} {difference(one.difference)}, {allowed})")
+        for number in map(worst, failed[:3]):
+            off, allowed = difference(number.difference), difference(number.allowed)
+            named.append(f"{number.title} ({number.number} {off}, tolerance {allowed})")
         if named:
             more = f" and {len(failed) - 3} more" if len(failed) > 3 else ""
             count = f"{len(failed)} of {len(self.checks)} checks failed"
@@ -287,5 +288,5 @@ def _step(step: ComputationStep, numbers: bool) -> dict[str, Any]:
         **fields_of(step, ("name", "formula", "axes")),
         "note": step.note or None,
         "given": arrays(step.given),
-        "found": arrays(step.found),
+        "found": arrays(step.results),
     }

@@ -44,9 +44,7 @@ def document(report: VerifyReport) -> doc.Document:
         facts = [*words, counts, *([] if model.seed is None else [(f"seed {model.seed}", False)])]
         heading = [words[0], words[-1], (report.dtype, False), counts]
     table, counts_words = _table(report), _counts(report)
-    first = [doc.Group([table._replace(least=3)])]
-    if report.steps:
-        first = [doc.Group([_step_table(report)]), *_worked_head(report)]
+    first = _first_steps(report) if report.steps else [doc.Group([table._replace(least=3)])]
     quote = [] if report.text is None else [doc.Quote("text", report.text)]
     return doc.Document(
         f"verification of {about}",
@@ -68,7 +66,6 @@ def document(report: VerifyReport) -> doc.Document:
 
 
 def _own_facts(report: VerifyReport) -> doc.Words:
-    """Return the sizes of the library's own attention and the versions of the libraries used."""
     if (sizes := report.sizes) is None:
         return []
     facts = [
@@ -83,7 +80,7 @@ def _own_facts(report: VerifyReport) -> doc.Words:
 
 
 def _counts(report: VerifyReport) -> str:
-    passed, failed, skipped = (report.count(one) for one in ("pass", "fail", "skipped"))
+    passed, failed, skipped = map(report.count, ("pass", "fail", "skipped"))
     words = [f"{counted(passed, 'check')} pass{'es' * (passed == 1)}"]
     if failed:
         words = [f"{failed} of {len(report.checks)} checks fail", f"{passed} pass"]
@@ -97,15 +94,14 @@ def _worst(report: VerifyReport) -> str:
     made = [number for number in report.numbers if number.skipped is None]
     if not made:
         return ""
-    one = worst(made)
-    numbers = f"{difference(one.difference)} of {difference(one.allowed)}"
-    if one.passed:
-        return f"; worst error {one.severity[0]:.0%} of its tolerance ({numbers})"
-    return f"; worst error {numbers} allowed ({one.title}: {one.number})"
+    last = worst(made)
+    numbers = f"{difference(last.difference)} of {difference(last.allowed)}"
+    if last.passed:
+        return f"; worst error {last.severity[0]:.0%} of its tolerance ({numbers})"
+    return f"; worst error {numbers} allowed ({last.title}: {last.number})"
 
 
 def _tolerance_words(report: VerifyReport) -> str:
-    """Return a sentence on the origin of the tolerances."""
     least = ", in which its least exact steps are computed"
     return (
         f"tolerance: 4ε·√n·m, where ε = {report.epsilon:.3g} is the machine epsilon of "
@@ -153,9 +149,6 @@ def _table(report: VerifyReport) -> doc.Table:
     return doc.Table(columns, rows)
 
 
-# Steps ---------------------------------------------------------------------------------------
-
-
 def _steps(report: VerifyReport) -> doc.Group:
     numbers, steps = report.numbers_shown, []
     remark = f"numbers are shown up to {MOST} tokens and a d_model of {MOST}"
@@ -168,9 +161,9 @@ def _steps(report: VerifyReport) -> doc.Group:
         name = (f"{number:>2} {step.name}", True)
         parts: list[doc.Part] = [doc.Facts([name, *((text, False) for text in words)])]
         if numbers and step.result.ndim == 2:
-            parts.append(_matrices([*step.given.items(), *step.found.items()]))
+            parts.append(_matrices([*step.given.items(), *step.results.items()]))
         elif numbers:
-            for symbol, values in step.found.items():
+            for symbol, values in step.results.items():
                 heads = [(f"{symbol} head {head}", value) for head, value in enumerate(values)]
                 parts.append(_matrices(heads))
         steps.append(doc.Group(parts))
@@ -184,32 +177,37 @@ def _steps(report: VerifyReport) -> doc.Group:
 def _axes(step: ComputationStep) -> tuple[str, str]:
     """Return the names and the lengths of a result's axes; of several, those of the last."""
     names = " × ".join(f"({name})" if "×" in name else name for name in step.axes)
-    return names, " × ".join(map(str, [*step.found.values()][-1].shape))
+    return names, " × ".join(map(str, [*step.results.values()][-1].shape))
 
 
-def _step_table(report: VerifyReport) -> doc.Table:
-    return doc.table(
+def _first_steps(report: VerifyReport) -> list[doc.Group]:
+    """Return the table of steps, and scores, weights and output of the first head if small."""
+    table = doc.table(
         enumerate(report.steps, 1),
         doc.ColumnOf("step", lambda step: f"{step[0]:>2} {step[1].name}", right=False),
         doc.ColumnOf("shape", lambda step: _axes(step[1])[1], right=False),
         doc.ColumnOf("computes", lambda step: step[1].formula, right=False),
         doc.ColumnOf("axes", lambda step: _axes(step[1])[0], right=False, keep=1),
     )
-
-
-def _worked_head(report: VerifyReport) -> list[doc.Group]:
-    """Return the numbers of the first head: its attention scores, its weights and its output."""
     if not report.numbers_shown:
-        return []
+        return [doc.Group([table])]
     chosen = [step for step in report.steps if step.name in ("scores", "weights", "mixed")]
-    first = _matrices([(next(iter(step.found)), step.result[0]) for step in chosen])
-    return [doc.Group([first._replace(title=[("Head 0", True)])], yields=1)]
+    first = _matrices([(next(iter(step.results)), step.result[0]) for step in chosen])
+    return [doc.Group([table]), doc.Group([first._replace(title=[("Head 0", True)])], yields=1)]
 
 
 def _matrices(matrices: Sequence[tuple[str, NDArray[np.floating]]]) -> doc.Table:
     """Return a table of matrices side by side, each after a column with its name."""
     columns: list[doc.Column] = []
     rows: list[list[str]] = [[] for _ in range(max(len(values) for _, values in matrices))]
+
+    def written(value: float, decimals: int) -> str:
+        """Return a number, −∞ for a hidden score, and no minus before zero."""
+        if value == float("-inf"):
+            return "−∞"
+        text = f"{value:.{decimals}f}"
+        return text.removeprefix("-") if float(text) == 0 else text
+
     for name, values in matrices:
         columns += [doc.Column("", right=False, tone="faint")]
         columns += [doc.Column("")] * values.shape[1]
@@ -217,14 +215,6 @@ def _matrices(matrices: Sequence[tuple[str, NDArray[np.floating]]]) -> doc.Table
         decimals = 0 if (finite == np.round(finite)).all() else _DECIMALS
         for at, cells in enumerate(rows):
             shown = values[at] if at < len(values) else []
-            numbers = [_number(value, decimals) for value in shown] or [""] * values.shape[1]
+            numbers = [written(value, decimals) for value in shown] or [""] * values.shape[1]
             cells += ["" if at else name, *numbers]
     return doc.Table(columns, [doc.Row(cells) for cells in rows])
-
-
-def _number(value: float, decimals: int) -> str:
-    """Return a number with decimals, −∞ for a hidden score, and no minus before zero."""
-    if value == float("-inf"):
-        return "−∞"
-    text = f"{value:.{decimals}f}"
-    return text.removeprefix("-") if float(text) == 0 else text

@@ -5,6 +5,10 @@ shares no line with the library's own attention, so that a mistake there cannot 
 others are layers of torch, transformers and Keras.
 Vaswani et al. 2017, "Attention Is All You Need", sections 3.2.1 and 3.2.2.
 
+The library's attention is also shown one step at a time, over whole numbers for a check on paper.
+
+The library's attention is also shown one step at a time, over whole numbers for a check on paper.
+
 A model of its own is checked in ``loaded``.
 """
 
@@ -25,16 +29,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional
 
-from attnviz.attention.functional import attention_scores, padding_mask, repeat_kv_heads
+from attnviz.attention import functional
+from attnviz.attention.functional import padding_mask
 from attnviz.attention.module import MultiHeadAttention
 from attnviz.attention.numpy_attention import NumpyAttention
 from attnviz.draw.numbers import counted
 from attnviz.errors import UsageError
 from attnviz.learn.verify.report import Checked, ComputationStep, Sizes, VerifyReport
 from attnviz.learn.verify.request import VerifyRequest
-from attnviz.learn.verify.steps import attention_steps, steps_check
 from attnviz.models.memory import require_room
 from attnviz.models.own import check_sizes
 from attnviz.models.threads import use_threads
@@ -44,14 +47,9 @@ NAIVE = "naive loop"
 KERAS = "keras.layers.MultiHeadAttention"
 
 _BATCH = 2
-_MORE_KEYS = 4
-"""Number of keys of cross-attention beyond the queries."""
-
-_COPIES = 12
-"""Number of weight arrays in memory while one case is compared."""
-
-_MOST_LOOPED = 30_000_000
-"""Largest number of multiplications of the naive loop, which take some seconds."""
+_MORE_KEYS = 4  # number of keys of cross-attention beyond the queries
+_COPIES = 12  # number of weight arrays in memory while one case is compared
+_MOST_LOOPED = 30_000_000  # multiplications of the naive loop, which take some seconds
 
 
 def verify_own(
@@ -122,8 +120,7 @@ def _sizes(request: VerifyRequest) -> Sizes:
     check_sizes(d_model, heads, request.kv_heads, None)
     # The grouped case has the fewest key/value heads, above one if possible; one head has none.
     fewest = [part for part in range(1, heads) if heads % part == 0][:2]
-    usual_kv = fewest[-1] if fewest else None
-    kv_heads = usual_kv if request.kv_heads is None else request.kv_heads
+    kv_heads = (fewest[-1] if fewest else None) if request.kv_heads is None else request.kv_heads
     keys = tokens + _MORE_KEYS
     require_room(
         "these sizes take about",
@@ -135,14 +132,11 @@ def _sizes(request: VerifyRequest) -> Sizes:
 
 
 def compared_case(case: AttentionCase, keras: Any = None) -> Iterator[Checked]:
-    """Yield the checks of a case, one for each pair of an own and another implementation.
-
-    Outputs are compared, and attention weights if both implementations return them.
-    keras: the package; None leaves it out.
-    """
+    """Yield the checks of a case, for each own and each other implementation; Keras if given."""
     ours = _own_answers(case)
     pairs: list[tuple[str, str, Answer]] = []
-    if case.multiplications <= _MOST_LOOPED:
+    (batch, tokens, width), keys = case.query.shape, case.key.shape[1]
+    if batch * width * ((tokens + keys) * 2 * width + 2 * tokens * keys) <= _MOST_LOOPED:
         naive = naive_attention(case.attention, case.query, case.key, case.visible)
         pairs += [(name, NAIVE, naive) for name in ours]
     else:
@@ -167,10 +161,7 @@ def compared_case(case: AttentionCase, keras: Any = None) -> Iterator[Checked]:
 
 
 def _own_answers(case: AttentionCase) -> dict[str, Answer]:
-    """Return the library's own outputs and weights for a case, by the way of computing.
-
-    The ways are ``NumPy``, ``torch`` and ``fused``.
-    """
+    """Return the library's own results of a case by ``NumPy``, ``torch`` and ``fused``."""
     attention, shape, padding = case.attention, case.attention.shape, case.padding
     module = MultiHeadAttention(shape.d_model, shape.heads, shape.kv_heads, causal=attention.causal)
     state = {
@@ -226,19 +217,10 @@ class AttentionCase:
 
     @property
     def visible(self) -> NDArray[np.bool_]:
-        """Return a mask (text, query, key) of the keys that each query may see.
-
-        It is computed without the library's own mask functions.
-        """
+        """Return a mask (text, query, key) of keys that are seen, without the library's own."""
         i, j = np.ogrid[: self.query.shape[1], : self.key.shape[1]]
         real = np.array(self.real_keys)[:, None, None]
         return (j < real) & ((j <= i) | (not self.attention.causal))
-
-    @property
-    def multiplications(self) -> int:
-        """Return roughly how many multiplications the naive loop makes."""
-        (batch, tokens, width), keys = self.query.shape, self.key.shape[1]
-        return int(batch * width * ((tokens + keys) * 2 * width + 2 * tokens * keys))
 
     @property
     def tolerances(self) -> dict[str, dict[str, Any]]:
@@ -249,14 +231,16 @@ class AttentionCase:
         """
         width, keys, shape = self.query.shape[2], self.key.shape[1], self.attention.shape
         query, key, value = self.attention.heads_of(self.query, self.key, self.key)
-        scores = attention_scores(query, repeat_kv_heads(key, query.shape[1] // key.shape[1]))
+        shared = functional.repeat_kv_heads(key, query.shape[1] // key.shape[1])
+        scores = functional.attention_scores(query, shared)
         arrays = (self.query, self.key, query, key, value, scores)
         largest = max(1.0, *(float(np.abs(array).max()) for array in arrays))
         weight = (width + 1) + shape.head_dim + 1 + (keys + 2)
-        shared = {"epsilon": float(np.finfo(self.query.dtype).eps), "largest": largest}
+        roundings = {"outputs": weight + keys + width + 1, "weights": weight}
+        epsilon = float(np.finfo(self.query.dtype).eps)
         return {
-            "outputs": shared | {"roundings": weight + keys + width + 1},
-            "weights": shared | {"roundings": weight},
+            name: {"epsilon": epsilon, "largest": largest, "roundings": count}
+            for name, count in roundings.items()
         }
 
 
@@ -265,44 +249,36 @@ def attention_cases(sizes: Sizes, dtype: str) -> Iterator[AttentionCase]:
 
     sizes: of the attention. dtype: such as ``float32``.
     """
-    own, other = counted(sizes.tokens, "token"), sizes.keys
+    own, real = counted(sizes.tokens, "token"), max(1, sizes.tokens - 2)
     texts = f"{counted(sizes.batch, 'text')} of {own}"
-    yield _case(sizes, dtype, "self", f"{texts}, no mask")
-    yield _case(sizes, dtype, "cross", f"{own} attend to {other} of another text", keys=other)
-    yield _case(sizes, dtype, "causal", f"{texts}, causal mask", causal=True)
-    real = max(1, sizes.tokens - 2)
-    words = f"{sizes.tokens - real} of {own} in one text are padding"
-    yield _case(sizes, dtype, "padding", words, real=real)
-    if (shared := sizes.kv_heads) is not None:
-        words = f"{sizes.heads} query heads share {counted(shared, 'key/value head')}"
-        yield _case(sizes, dtype, "grouped", words, kv_heads=shared)
-
-
-def _case(
-    sizes: Sizes,
-    dtype: str,
-    name: str,
-    words: str,
-    *,
-    keys: int | None = None,
-    causal: bool = False,
-    real: int | None = None,
-    kv_heads: int | None = None,
-) -> AttentionCase:
-    generator = np.random.default_rng((sizes.seed, len(name), ord(name[0])))
-    shared, width = kv_heads or sizes.heads, sizes.d_model
-    narrow, arrays = shared * sizes.head_dim, dict[str, Any]()
-    for projection, out in zip(PROJECTIONS, (width, narrow, narrow, width), strict=True):
-        bound = math.sqrt(6 / (width + out))  # Glorot & Bengio 2010
-        drawn = generator.uniform(-bound, bound, (out, width))
-        arrays[f"{projection}_weight"] = drawn.astype(dtype)
-        arrays[f"{projection}_bias"] = generator.normal(size=out).astype(dtype)
-    key = query = generator.normal(size=(sizes.batch, sizes.tokens, width)).astype(dtype)
-    if keys is not None:
-        key = generator.normal(size=(sizes.batch, keys, width)).astype(dtype)
-    real_keys = (*[key.shape[1]] * (sizes.batch - 1), real or key.shape[1])
-    attention = NumpyAttention(**arrays, heads=sizes.heads, kv_heads=shared, causal=causal)
-    return AttentionCase(name, words, attention, query, key, real_keys)
+    kinds = {
+        "self": f"{texts}, no mask",
+        "cross": f"{own} attend to {sizes.keys} of another text",
+        "causal": f"{texts}, causal mask",
+        "padding": f"{sizes.tokens - real} of {own} in one text are padding",
+    }
+    if (kv_heads := sizes.kv_heads) is not None:
+        shared = counted(kv_heads, "key/value head")
+        kinds["grouped"] = f"{sizes.heads} query heads share {shared}"
+    batch, width = sizes.batch, sizes.d_model
+    for name, words in kinds.items():
+        generator = np.random.default_rng((sizes.seed, len(name), ord(name[0])))
+        groups = kv_heads if name == "grouped" and kv_heads else sizes.heads
+        narrow, arrays = groups * sizes.head_dim, dict[str, Any]()
+        for projection, out in zip(PROJECTIONS, (width, narrow, narrow, width), strict=True):
+            bound = math.sqrt(6 / (width + out))  # Glorot & Bengio 2010
+            drawn = generator.uniform(-bound, bound, (out, width))
+            arrays[f"{projection}_weight"] = drawn.astype(dtype)
+            arrays[f"{projection}_bias"] = generator.normal(size=out).astype(dtype)
+        key = query = generator.normal(size=(batch, sizes.tokens, width)).astype(dtype)
+        if name == "cross":
+            key = generator.normal(size=(batch, sizes.keys, width)).astype(dtype)
+        last = real if name == "padding" else key.shape[1]
+        attention = NumpyAttention(
+            **arrays, heads=sizes.heads, kv_heads=groups, causal=name == "causal"
+        )
+        real_keys = (*[key.shape[1]] * (batch - 1), last)
+        yield AttentionCase(name, words, attention, query, key, real_keys)
 
 
 # Other implementations ----------------------------------------------------------------------
@@ -321,8 +297,7 @@ def naive_attention(
     outputs, weights = [], []
     for text, others, seen in zip(query.tolist(), key.tolist(), visible, strict=True):
         queries = _projected(attention, "query", text)
-        keys = _projected(attention, "key", others)
-        values = _projected(attention, "value", others)
+        keys, values = (_projected(attention, name, others) for name in ("key", "value"))
         merged: list[list[float]] = [[] for _ in queries]
         maps = []
         for head in range(heads):
@@ -361,8 +336,8 @@ def _part(token: Sequence[float], part: int, parts: int) -> Sequence[float]:
     return token[part * width : (part + 1) * width]
 
 
-def _dot(one: Sequence[float], other: Sequence[float]) -> float:
-    return math.fsum(map(mul, one, other))
+def _dot(first: Sequence[float], second: Sequence[float]) -> float:
+    return math.fsum(map(mul, first, second))
 
 
 def _parameters(case: AttentionCase, name: str, *, repeat: bool = False) -> dict[str, Tensor]:
@@ -370,22 +345,19 @@ def _parameters(case: AttentionCase, name: str, *, repeat: bool = False) -> dict
 
     repeat: True repeats the rows of a key/value head for each query head that shares it.
     """
-    found, shape = {}, case.attention.shape
+    parameters, shape = {}, case.attention.shape
     for part in PARTS:
         rows: NDArray[Any] = getattr(case.attention, f"{name}_{part}")
         if repeat and name in ("key", "value"):
             by_head = rows.reshape(shape.kv_heads, -1, *rows.shape[1:])
             rows = by_head.repeat(shape.groups, axis=0).reshape(-1, *rows.shape[1:])
-        found[part] = torch.from_numpy(rows)
-    return found
+        parameters[part] = torch.from_numpy(rows)
+    return parameters
 
 
 @torch.inference_mode()
 def layer_answer(case: AttentionCase) -> Answer:
-    """Return the outputs and weights of ``torch.nn.MultiheadAttention`` for a case.
-
-    Shared key/value heads are copied for it.
-    """
+    """Return a case by ``torch.nn.MultiheadAttention``, for which shared heads are copied."""
     query, key = torch.from_numpy(case.query), torch.from_numpy(case.key)
     heads, state = case.attention.shape.heads, {}
     layer = nn.MultiheadAttention(query.shape[2], heads, batch_first=True, dtype=query.dtype)
@@ -415,28 +387,25 @@ def functional_answer(case: AttentionCase) -> Answer:
     """
 
     def split(name: str, x: NDArray[Any]) -> Tensor:
-        flat = functional.linear(torch.from_numpy(x), **_parameters(case, name))
+        flat = nn.functional.linear(torch.from_numpy(x), **_parameters(case, name))
         return flat.view(*flat.shape[:-1], -1, case.attention.shape.head_dim).transpose(1, 2)
 
     query, key, value = split("query", case.query), split("key", case.key), split("value", case.key)
     visible = torch.from_numpy(case.visible)[:, None]
     identity = torch.eye(key.shape[2], dtype=key.dtype).expand(*key.shape[:3], -1)
     output, weights = (
-        functional.scaled_dot_product_attention(
+        nn.functional.scaled_dot_product_attention(
             query, key, values, attn_mask=visible, enable_gqa=case.attention.shape.groups > 1
         )
         for values in (value, identity)
     )
     merged = output.transpose(1, 2).flatten(2)
-    return functional.linear(merged, **_parameters(case, "output")).numpy(), weights.numpy()
+    return nn.functional.linear(merged, **_parameters(case, "output")).numpy(), weights.numpy()
 
 
 @torch.inference_mode()
 def transformers_answer(case: AttentionCase) -> Answer:
-    """Return the outputs and weights of transformers' ``BartAttention`` for a case, eager.
-
-    Shared key/value heads are copied for it.
-    """
+    """Return a case by transformers' eager ``BartAttention``; shared heads are copied."""
     from transformers import BartConfig
     from transformers.models.bart.modeling_bart import BartAttention
 
@@ -507,3 +476,107 @@ def keras_answer(keras: Any, case: AttentionCase) -> Answer:
         for part in answer
     )
     return output, weights
+
+
+# Step by step ---------------------------------------------------------------------------------
+
+
+def attention_steps(sizes: Sizes, dtype: str, causal: bool) -> tuple[ComputationStep, ...]:
+    """Return every step of the attention computation, for one text without biases.
+
+    sizes: of the attention. dtype: such as ``float32``. causal: whether later tokens are hidden.
+    The input has whole numbers from −1 to 2. Each column of a projection selects one number of a
+    token, or its negative, so that queries, keys, values and scores are whole as well.
+    """
+    text, attention = _whole_numbers(sizes, dtype, causal)
+    shape, step, grouped = attention.shape, ComputationStep, attention.shape.groups > 1
+    width, flat = ("tokens", "d_model"), ("tokens", "heads × head_dim")
+    by_head, square = ("heads", "tokens", "head_dim"), ("heads", "queries", "keys")
+    weights = {"Q": attention.query_weight, "K": attention.key_weight, "V": attention.value_weight}
+    steps, heads = [step("input", "X", width, {"X": text})], {}
+    for name, symbol in (("queries", "Q"), ("keys", "K"), ("values", "V")):
+        shared = grouped and symbol != "Q"
+        axes = ("tokens", "kv_heads × head_dim" if shared else flat[1])
+        projected = functional.project(text, weights[symbol])
+        heads[symbol] = functional.split_heads(projected, shape.kv_heads if shared else shape.heads)
+        # Stored as torch stores it, (out, in); textbooks multiply by its transpose.
+        given = {f"W_{symbol}": weights[symbol].T}
+        steps.append(step(name, f"{symbol} = X W_{symbol}", axes, {symbol: projected}, given))
+    words = "head h: columns h·head_dim … (h+1)·head_dim − 1"
+    own = ("kv_heads" if grouped else "heads", *by_head[1:])
+    note = f"Q has {shape.heads} heads" if grouped else ""
+    steps.append(step("split into heads", words, own, heads, note=note))
+    key, value = (functional.repeat_kv_heads(heads[symbol], shape.groups) for symbol in "KV")
+    if grouped:
+        last = f"{shape.groups}k + {shape.groups - 1}"
+        words = f"query heads {shape.groups}k … {last} read key/value head k"
+        steps.append(step("shared", words, by_head, {"K": key, "V": value}))
+    scores = functional.attention_scores(heads["Q"], key, 1.0)
+    scaled = masked = functional.attention_scores(heads["Q"], key)
+    if causal:
+        seen = functional.causal_mask(len(text), len(text), like=text)
+        masked = np.where(seen, scaled, -math.inf)
+    shares = functional.softmax(masked)
+    mixed = functional.attention_output(shares, value)
+    merged = functional.merge_heads(mixed)
+    output = functional.project(merged, attention.output_weight)
+    # (out, head, dim) times (head, token, dim): a head reads its own columns alone, writes to all.
+    rows = attention.output_weight.reshape(-1, shape.heads, mixed.shape[-1])
+    of_heads, written = np.einsum("htd,ohd->hto", mixed, rows), ("heads", "tokens", "d_model")
+    mixes = "before W_O a head has columns of its own; behind it, it writes to all"
+    dim, root = shape.head_dim, f"√{shape.head_dim} = {math.sqrt(shape.head_dim):.5g}"
+    hidden = "masked keys become −∞" if causal else "no mask: all stays"
+    softened = "A = exp(s) / Σ exp(s) along each row"
+    return (
+        *steps,
+        step("scores", "S = Q Kᵀ", square, {"S": scores}),
+        step("scaled", f"S / √head_dim = S / √{dim}", square, {"scaled": scaled}, note=root),
+        step("masked", hidden, square, {"masked": masked}),
+        step("weights", softened, square, {"A": shares}, note="each row sums to one"),
+        step("mixed", "Z = A V", by_head, {"Z": mixed}),
+        step("merged", "the heads' Z side by side", flat, {"Z": merged}),
+        step("written", "Y_h = Z_h · head h's rows of W_O", written, {"Y": of_heads}, note=mixes),
+        step(
+            "output",
+            "Y = Z W_O",
+            width,
+            {"Y": output},
+            {"W_O": attention.output_weight.T},
+            note="Y = Σ Y_h",
+        ),
+    )
+
+
+def steps_check(
+    sizes: Sizes, dtype: str, causal: bool, steps: Sequence[ComputationStep]
+) -> Iterator[Checked]:
+    """Compare the steps, with their own arguments, with the same attention in one call."""
+    text, attention = _whole_numbers(sizes, dtype, causal)
+    result = {step.name: step.result for step in steps}
+    largest = max(1.0, *(float(np.abs(result[name]).max()) for name in ("scores", "output")))
+    for name, whole in zip(("output", "weights"), attention(text), strict=True):
+        yield Checked(
+            *("steps", "steps", "NumPy in one call"),
+            number="weights" if name == "weights" else "outputs",
+            difference=float(np.abs(result[name] - whole).max()),
+            epsilon=float(np.finfo(dtype).eps),
+            roundings=2 * sizes.d_model + sizes.head_dim + 2 * sizes.tokens,
+            largest=largest,
+        )
+
+
+def _whole_numbers(sizes: Sizes, dtype: str, causal: bool) -> tuple[NDArray[Any], NumpyAttention]:
+    """Return a text (token, d_model) of whole numbers, and an attention without biases."""
+    generator, inputs = np.random.default_rng(sizes.seed), sizes.d_model
+    text = generator.integers(-1, 3, (sizes.tokens, inputs)).astype(dtype)
+    shared, picked = sizes.kv_heads or sizes.heads, []
+    for heads in (sizes.heads, shared, shared, sizes.heads):
+        out = heads * sizes.head_dim
+        weight = np.zeros((out, inputs), dtype)
+        chosen = np.concatenate([generator.permutation(inputs) for _ in range(out // inputs + 1)])
+        weight[np.arange(out), chosen[:out]] = generator.choice([1, 1, -1], out)
+        picked.append(weight)
+    query, key, value, output = picked
+    return text, NumpyAttention(
+        query, key, value, output, heads=sizes.heads, kv_heads=shared, causal=causal
+    )

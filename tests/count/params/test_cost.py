@@ -9,7 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from attnviz.count.params.cache import BITS, Lengths, bits, byte_count
 from attnviz.count.params.cost import DEFAULT_TOKENS, count_cost, longest_context
-from attnviz.count.params.families import spec_from_config
+from attnviz.count.params.find_spec import spec_from_config
 from attnviz.count.params.specs import AttentionSpec, LayerGroup, LayerSpec, ModelSpec, StackSpec
 from attnviz.errors import UsageError
 

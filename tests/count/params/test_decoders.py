@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from attnviz.count.params.families import misspelt_field, spec_from_config
-from attnviz.count.params.find_spec import find_spec
+from attnviz.count.params.find_spec import find_spec, misspelt_field, spec_from_config
 from attnviz.count.params.meta_count import count_on_meta
 from attnviz.count.params.specs import with_kv_heads
 from attnviz.errors import LoadError, UsageError

@@ -7,7 +7,7 @@ from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, DynamicCache
 from transformers.utils import logging
 from transformers.utils import logging as transformers_logging
 
-from attnviz.count.params.families import families, spec_from_config
+from attnviz.count.params.find_spec import families, spec_from_config
 from attnviz.count.params.meta_count import count_on_meta
 from attnviz.count.params.specs import total
 

@@ -18,9 +18,9 @@ def test_lines_roles_and_terms_add_up(any_case):
         counted = sum(line.number for line in lines if line.role == role and not line.detail)
         assert counted == shares[role], role
     for line in lines:
-        if line.each is not None:
-            assert line.number == line.each * line.layers
-            assert sum(term.number for term in line.terms) == line.each
+        if line.one_layer is not None:
+            assert line.number == line.one_layer * line.layers
+            assert sum(term.number for term in line.terms) == line.one_layer
 
 
 def test_one_head_and_the_kinds_of_layers(case):

@@ -221,7 +221,7 @@ def _played(*given):
 
 
 def test_explore_saves_both_sides_and_their_difference(opened, tmp_path):
-    from attnviz.inspect.explore.desk import SideSource
+    from attnviz.inspect.explore.app import SideSource
 
     from ...inspect.explore.playing import SENTENCE, SESSION, explorer, line
 

@@ -11,8 +11,8 @@ from transformers import GenerationMixin
 import attnviz
 from attnviz.errors import LoadError, UsageError
 from attnviz.inspect.align.align import align
-from attnviz.inspect.align.clips import Clips, Spoken, find_clips, heard, read_words
 from attnviz.inspect.align.request import AlignRequest
+from attnviz.inspect.align.study import Clips, Spoken, find_clips, heard, read_words
 from attnviz.models.speech import handed_speech
 from tests.models.speech_models import WORDS, build, checkpoint, noise, tokenizer, write
 

@@ -194,7 +194,7 @@ def test_what_is_no_number_holds_no_rule(tmp_path):
     assert not list(tmp_path.iterdir())
     measured = SimpleNamespace(
         scores={(0, 0): {"previous": None}, (0, 1): {"previous": 0.5}},
-        place=lambda typed: (0, int(typed)),
+        head=lambda typed: (0, int(typed)),
         probed="texts",
     )
     tables = ({"head": head, "score": "previous", "at_least": 0.5} for head in "01")

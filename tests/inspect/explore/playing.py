@@ -11,9 +11,9 @@ import textual.app
 import textual.pilot
 
 from attnviz.draw.theme import Theme
-from attnviz.inspect.explore.app import Explorer
-from attnviz.inspect.explore.desk import Field, SideSource
+from attnviz.inspect.explore.app import Explorer, SideSource
 from attnviz.inspect.explore.session import LiveSession
+from attnviz.inspect.explore.terminal_app import Field
 from attnviz.inspect.explore.view import View
 from attnviz.models.bundled import Bundled
 

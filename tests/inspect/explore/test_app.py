@@ -15,11 +15,12 @@ from textual import events
 from attnviz.draw.labels import visible
 from attnviz.engine.generation import Sampling
 from attnviz.errors import LoadError
-from attnviz.inspect.explore import desk
-from attnviz.inspect.explore.desk import KEYS, Field
+from attnviz.inspect.explore import app as explorer_app
+from attnviz.inspect.explore.app import at_finding
 from attnviz.inspect.explore.panes import Size
-from attnviz.inspect.explore.screen import at_finding, finding_lines
+from attnviz.inspect.explore.screen import finding_lines
 from attnviz.inspect.explore.session import LiveSession, open_saved
+from attnviz.inspect.explore.terminal_app import KEYS, Field
 from attnviz.inspect.explore.view import ENDINGS, save_view
 from attnviz.models.bundled import Bundled
 
@@ -402,7 +403,7 @@ def test_leaving_waits_for_a_save_that_was_begun_and_tells_if_it_fails(tmp_path,
             raise LoadError("the disk is full")
         save_view(*given)
 
-    monkeypatch.setattr(desk, "save_view", slow)
+    monkeypatch.setattr(explorer_app, "save_view", slow)
     app = playing.explorer()
 
     async def run():

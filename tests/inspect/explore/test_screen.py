@@ -16,7 +16,7 @@ from attnviz.draw.theme import Theme
 from attnviz.engine.capture import Choice
 from attnviz.engine.generation import Sampling
 from attnviz.inspect.explore import screen
-from attnviz.inspect.explore.desk import SideSource
+from attnviz.inspect.explore.app import SideSource
 from attnviz.inspect.explore.screen import heads_of
 from attnviz.inspect.explore.session import Frame, LiveSession, SavedSession
 from attnviz.inspect.heads.heads import heads_report

@@ -108,7 +108,7 @@ def test_it_is_interrupted(opened, way):
 
 
 BROKEN = """
-from attnviz.inspect.explore.desk import Actions
+from attnviz.inspect.explore.app import Actions
 Actions.restore = lambda self: 1 / 0
 from attnviz.cli.main import main
 main()

@@ -14,9 +14,9 @@ from attnviz.engine import generation
 from attnviz.engine.generation import Sampling, Step, generate
 from attnviz.errors import LoadError
 from attnviz.inspect.generate import generate as job
-from attnviz.inspect.generate.report import GenerateReport, activities
-from attnviz.inspect.generate.run import WrittenRun, read_run
-from attnviz.inspect.generate.screen import loop_of, unfinished
+from attnviz.inspect.generate.live import unfinished
+from attnviz.inspect.generate.report import GenerateReport, WrittenRun, activities, read_run
+from attnviz.inspect.generate.screen import loop_of
 from attnviz.measures.rows import EQUAL_FORMULAS, FORMULAS
 from attnviz.models.resolve import load
 from attnviz.records import Tokens

@@ -133,7 +133,7 @@ def test_the_coloured_text_has_the_weight_of_the_finding(run, text):
     title = next(line for line in shown if "attention from" in line)
     assert "attention from piece “" in title
     below = shown[shown.index(title) + 1]
-    assert f"full shade = {weight}" in below
+    assert f"max {weight}" in below
 
 
 def test_the_text_of_a_card_begins_where_its_finding_does(run):

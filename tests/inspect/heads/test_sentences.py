@@ -68,7 +68,10 @@ def test_a_title_without_measures(reports):
 def test_the_explanation_has_the_labels_that_are_there(reports):
     report = reports(heads=(4, 4))
     said = compare_heads([report]).document(explain=True).explain
-    assert said.measured == "all weights come from one pass over this text alone, 7 tokens."
+    assert (
+        said.measured
+        == "all attention weights come from one forward pass over this text alone, 7 tokens."
+    )
     names = {entry.label.name for entry in report.heads} - {*SINKS, NO_LABEL.name}
     expected = {
         ((label.short, label.said), f"{label.meaning}.") for label in map(label_named, names)

@@ -174,7 +174,7 @@ def test_the_finding_claims_no_more_than_the_sum():
                 if "No single part" in words:
                     assert f"{max(leads):+.2f}" in words
                     assert max(leads) < report.sum
-                assert (" of a lead of " in words) != ("whole lead" in words)
+                assert ("-nat lead" in words) != ("whole lead" in words)
             assert "p " not in words
             assert "stands out" not in words
 

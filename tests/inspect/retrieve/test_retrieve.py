@@ -8,7 +8,7 @@ import pytest
 from transformers import AutoTokenizer
 
 import attnviz
-from attnviz.count.params.head_cost import counted_model, short_cache
+from attnviz.count.params.params import counted_model, short_cache
 from attnviz.engine.backend import backend_of
 from attnviz.errors import UnsupportedError
 from attnviz.inspect.retrieve.haystacks import (

@@ -10,9 +10,9 @@ from transformers import AutoModelForCausalLM
 
 from attnviz.engine.attribution.integrated import integrated_gradients
 from attnviz.engine.backend import backend_of
-from attnviz.inspect.why.inputs import InputEffects, input_effects
+from attnviz.inspect.why.report import InputEffects
 from attnviz.inspect.why.request import WhyRequest
-from attnviz.inspect.why.why import why
+from attnviz.inspect.why.why import input_effects, why
 from attnviz.models.bundled import Bundled
 from attnviz.models.resolve import load
 from attnviz.models.work import LoadOptions, Work

@@ -9,9 +9,8 @@ import torch
 import yaml
 
 from attnviz.errors import LoadError, UsageError
-from attnviz.learn.train.directory import CARD_FILE, STATE_FILE
 from attnviz.learn.train.recipe import Optimiser, TrainingBudget
-from attnviz.learn.train.train import TrainingRun
+from attnviz.learn.train.train import CARD_FILE, STATE_FILE, TrainingRun
 
 CPU = torch.device("cpu")
 NO_STATE = "is not a training state, or is damaged"

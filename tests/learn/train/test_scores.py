@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from attnviz.learn.train.scores import head_scores, open_decoder, random_twice, text_windows
+from attnviz.learn.train.train import head_scores, open_decoder, random_twice, text_windows
 
 COPIES, COPY = 5, 7
 WINDOW = np.zeros((1, 3), np.int64)

@@ -19,9 +19,9 @@ from attnviz.attention.torch_decoder import TorchDecoder
 from attnviz.cli.learn import spread_lists
 from attnviz.errors import LoadError, UsageError
 from attnviz.learn.train import train
-from attnviz.learn.train.directory import STATE_FILE
 from attnviz.learn.train.recipe import Optimiser, Recipe
 from attnviz.learn.train.request import TrainRequest
+from attnviz.learn.train.train import STATE_FILE
 from attnviz.progress import UNWATCHED, Watch
 
 from ...terminals import POSIX

@@ -3,7 +3,7 @@
 import numpy as np
 
 from attnviz.learn.verify.report import Sizes, verdict
-from attnviz.learn.verify.steps import attention_steps, steps_check
+from attnviz.learn.verify.verify import attention_steps, steps_check
 
 NAMES = (
     *("input", "queries", "keys", "values", "split into heads", "scores", "scaled", "masked"),
@@ -19,10 +19,10 @@ def steps_of(tokens=3, d_model=4, heads=2, kv_heads=None, seed=0):
 def test_shared_heads_have_a_step_of_their_own():
     sizes, steps = steps_of(heads=4, d_model=8, kv_heads=2)
     assert tuple(steps) == (*NAMES[:5], "shared", *NAMES[5:])
-    assert [part.shape for part in steps["split into heads"].found.values()] == [
+    assert [part.shape for part in steps["split into heads"].results.values()] == [
         *((4, 3, 2), (2, 3, 2), (2, 3, 2))
     ]
-    key, value = steps["shared"].found.values()
+    key, value = steps["shared"].results.values()
     assert key.shape == value.shape == (4, 3, 2)
     np.testing.assert_array_equal(key[0], key[1])
     assert verdict([*steps_check(sizes, "float64", True, [*steps.values()])]) == "pass"

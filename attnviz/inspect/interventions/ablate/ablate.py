@@ -178,11 +178,7 @@ class AblationStudy(Study):
         return not self.ablations.pieces and not self.gradients
 
     def run(self, watch: Watch) -> None:
-        """Measure the ablations by the requested method; ``ablations`` and ``gradients`` keep them.
-
-        With several texts, or where attention from word to word is hidden, as many random ablations
-        are measured too, which ``control`` keeps.
-        """
+        """Measure the ablations, and for several texts or hidden edges as many random ones."""
         plan, texts = self.plan, range(len(self.plan.inputs))
         how, amount = plan.request.how, plan.request.amount
         if amount is not None and amount.seconds is not None:
@@ -252,11 +248,7 @@ class AblationStudy(Study):
         return sorted(singles, key=lambda index: -self.gradients[variants[index].heads[0]])
 
     def _ranked(self) -> list[int]:
-        """Return the indices of the ablations that need a random baseline.
-
-        They are those that the ranking shows and that are not zero, and the ones with a name of
-        their own.
-        """
+        """Return the indices of the ablations with a control: ranked and clear, or joint ones."""
         report = self.report()
         ranked = [e for e in chain(*report.ranking()) if not e.shown(report.metric).unclear]
         shown = {effect.variant for effect in ranked}
@@ -314,11 +306,7 @@ class AblationStudy(Study):
         return replace(report, random_edges=edges)
 
     def followed(self, report: AblationReport, most: int) -> AblationReport:
-        """Return the report with the change of each token's loss for its first heads.
-
-        The losses over the first text are measured by a further small scan: those of all heads
-        would fill the memory.
-        """
+        """Return the report with the losses by token of its first heads, from a small scan."""
         plan = self.plan
         shown = [effect.variant for effect in chain(report.joint[:1], *report.ranking(most))]
         known = report.by_token or any(effect.token_losses for effect in report.effects)
@@ -345,11 +333,7 @@ class AblationStudy(Study):
         )
 
     def _texts(self) -> list[int]:
-        """Return the indices of the finished texts.
-
-        A text is finished if it has the result of every ablation that any text has. If none is
-        finished, the index of the first text with any result is returned.
-        """
+        """Return the indices of texts with every ablation, or else of the first with any."""
         count = len(self.plan.inputs)
         if not self.ablations.pieces:
             return list(range(count))
@@ -379,11 +363,7 @@ def _correlation(effects: Sequence[Effect], gradients: Mapping[Place, float]) ->
 
 
 def metric_of(effects: Sequence[Effect], wanted: Metric | None, paired: bool, name: str) -> Metric:
-    """Return the metric that ranks the heads: the requested one, or a default.
-
-    wanted: as asked for, or None; the rise of the loss, unless it never moves.
-    Raises UsageError for a metric that the model does not have.
-    """
+    """Return the metric that ranks heads: ``wanted``, or a default; UsageError if it is unknown."""
     if not effects:
         return "loss_delta"
     known = [name for name in METRICS if name in effects[0].means]
@@ -400,11 +380,7 @@ def metric_of(effects: Sequence[Effect], wanted: Metric | None, paired: bool, na
 
 
 def _patterns(report: AblationReport, model: Model, *, ignored: bool) -> HeadsRecord | None:
-    """Return the attention of the ablated heads over the first text.
-
-    If only some heads are in the ranking, it is that of those. None if the attention cannot be
-    observed, or is too large for the memory.
-    """
+    """Return the ablated heads' attention over the first text, or the ranked ones'; else None."""
     wanted = {head for effect in report.effects for head in effect.variant.heads}
     wanted |= set(report.gradients)
     queries = (report.targets if report.kind in ("decoder", "cross") else report.texts)[0]

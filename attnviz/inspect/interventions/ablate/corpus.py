@@ -196,10 +196,7 @@ def _measured(series: AblationSeries) -> list[list[Scores]]:
 
 
 def _values(pieces: Sequence[Scores]) -> tuple[Floats, Integers]:
-    """Return the effects (ablation, metric) over one text, and 1 where such an effect is NaN.
-
-    A metric that the text lacks is NaN in the first, and 0 in the second.
-    """
+    """Return effects (ablation, metric), NaN if the text lacks one, and 1 where one is NaN."""
     effects = np.full((sum(len(piece.variants) for piece in pieces), len(_NAMES)), np.nan)
     lost = np.zeros(effects.shape, np.int64)
     for piece in pieces:

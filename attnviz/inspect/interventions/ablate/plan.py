@@ -41,14 +41,9 @@ from attnviz.regions import both_texts, finished
 from attnviz.resume import digest
 from attnviz.texts import Texts, answer_and_foil, encode_texts, texts_of
 
-Pairs = tuple[tuple[int, int], ...]
-"""Positions (query, key) of tokens."""
-
-EDGE_DRAWS = 8
-"""The most times that random edges are drawn for the control."""
-
-PICTURE = "picture"
-"""The end of an edge that stands for all tokens of the pictures of a prompt."""
+Pairs = tuple[tuple[int, int], ...]  # positions (query, key) of tokens
+EDGE_DRAWS = 8  # the most times that random edges are drawn for the control
+PICTURE = "picture"  # the end of an edge that stands for all tokens of the pictures of a prompt
 
 Moved = Literal["both", "query", "key"]
 """What the random edges of a control have elsewhere: both ends, or one."""
@@ -100,10 +95,7 @@ class EdgeAxes:
         return next(left, None)
 
     def edge(self, query: str, key: str) -> Edge:
-        """Return the edge between two words, each as ``find_in`` reads it, or to ``PICTURE``.
-
-        Raises UsageError if a word is not there, or if the query does not see the key.
-        """
+        """Return the edge between two words of the text; UsageError if there is none to hide."""
         asks, asked = self._end(self.queries, query, "query"), self._end(self.keys, key, "key")
         pairs = tuple((at, to) for at in asks for to in asked if to in self.seen(at))
         if not pairs:
@@ -131,11 +123,7 @@ class EdgeAxes:
         return edges
 
     def random(self, edges: Sequence[Edge], seed: int) -> tuple[Pairs, ...]:
-        """Return up to ``EDGE_DRAWS`` draws, each with a random edge in the place of each edge.
-
-        What is elsewhere are tokens of the same kind that are not special, and no edge is among
-        ``edges``. Empty if an edge has no alternative.
-        """
+        """Return up to ``EDGE_DRAWS`` draws of random edges; none if an edge has no other."""
         taken = set(chain.from_iterable(edge.pairs for edge in edges))
         choices = [self._moved(edge, taken) for edge in edges]
         if not all(choices):

@@ -191,11 +191,7 @@ class AblationReport(Report, Provenance):
         }
 
     def rows(self) -> Iterator[tuple[object, ...]]:
-        """Yield the CSV header, a row for each ablation, and for each head with a gradient alone.
-
-        The columns are the keys of ``effect_entry``. ``ci_low`` and ``ci_high`` bound the mean of
-        the report's metric over several texts.
-        """
+        """Yield the CSV header, then a row for each ablation, or head with a gradient alone."""
         report = replace(self, index_base=0)
         rows = [
             effect_entry(report, effect)
@@ -256,10 +252,7 @@ class AblationReport(Report, Provenance):
 
     @property
     def singles(self) -> list[Effect]:
-        """Return the ablations that have a cell in the grid: of one head, or of one other unit.
-
-        Other units are key/value heads, and parts that a layer has once, such as its MLP.
-        """
+        """Return the ablations with a cell in the grid: of one head, or of one other unit."""
         return [effect for effect in self.effects if self.cell(effect.variant) is not None]
 
     @property
@@ -353,11 +346,7 @@ class AblationReport(Report, Provenance):
         ]
 
     def cell(self, variant: Variant) -> Place | None:
-        """Return the grid cell of an ablation: its layer and its column.
-
-        The column is a head, a key/value head, or 0 for a unit that a layer has once. None if
-        what was ablated together is not one unit of the report.
-        """
+        """Return an ablation's cell, (layer, head or 0), or key/value head; None for several."""
         layer = variant.layer
         heads = variant.in_layer(layer)
         if len(variant.layers) > 1 or variant.name is not None:
@@ -382,11 +371,7 @@ class AblationReport(Report, Provenance):
         return f"{edges} in {self.name(variant)}" if edges else self.name(variant)
 
     def edge_weight(self, variant: Variant) -> float:
-        """Return the attention weight on the edges, if they were visible.
-
-        It is the sum over the keys, and the mean over the queries and over the heads of the
-        ablation. NaN without edges, or if the attention of a head was not kept.
-        """
+        """Return the edges' weight, summed over keys, mean over queries and heads; else NaN."""
         seen, pairs = self.patterns, np.array(variant.edges)
         known = set() if seen is None else {(scores.layer, scores.head) for scores in seen.heads}
         if seen is None or not pairs.size or not known.issuperset(variant.heads):

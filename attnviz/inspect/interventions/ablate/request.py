@@ -38,9 +38,7 @@ UNITS: Mapping[Unit, str] = {
 }
 """What is ablated at once, in words."""
 
-FED: tuple[Unit, ...] = ("ffn", "layer")
-"""The units that take a feed-forward block away."""
-
+FED: tuple[Unit, ...] = ("ffn", "layer")  # the units that take a feed-forward block away
 *_OTHERS, _LAST = [name for name in METRICS if name != "loss_delta"]
 
 
@@ -58,15 +56,15 @@ class _Ablation(Options, panel="What to ablate"):
     edge: str | None = option(
         "WORD→WORD",
         "Instead of ablating heads, block attention from the first word (query) to the second "
-        "(key): in all chosen heads at once, and in each alone; separate several with commas. With "
-        "--image the second may be “picture”, or the ROW,COLUMN of a patch.",
+        "(key): in all chosen heads at once, and in each alone; separate multiple edges with "
+        "commas. With --image the second may be “picture”, or the ROW,COLUMN of a patch.",
         words=True,
     )
     together: bool = flag("Ablate the chosen heads together, not one at a time.")
     unit: Unit = option(
         "UNIT",
-        "Ablate by head, kv-head (heads that share it), attention (all heads of a layer), ffn (its "
-        "feed-forward block) or layer (both).",
+        "Ablate by head, kv-head (all query heads that share one), attention (all heads of a "
+        "layer), ffn (a layer's feed-forward block) or layer (attention and ffn).",
         "head",
         brief="Ablate by head, kv-head, attention, ffn or layer.",
     )
@@ -114,7 +112,7 @@ class _Measure(Options, panel="What to measure"):
     )
     foil: str | None = option("TOKEN", "The other token: see --answer.", words=True)
     positions: Positions = option(
-        "WHICH", "Count all predictions, or only the last one in each text.", "all"
+        "WHICH", "Measure on all predictions, or only the last one in each text.", "all"
     )
     method: Method | None = option(
         "METHOD",

@@ -181,10 +181,7 @@ def _together(report: AblationReport) -> list[doc.Part]:
 
 
 def where_it_hurts(report: AblationReport) -> list[doc.Part]:
-    """Return the first text coloured by the change of each token's loss, once for each ablation.
-
-    The ablations are the joint ones and the first of the ranking, all on one scale.
-    """
+    """Return the first text coloured by each token's Δ loss, for joint and top ablations."""
     maps = _token_maps(report)
     if not maps:
         line = "Δ loss by token: not measured, this model or method has no loss for each token"

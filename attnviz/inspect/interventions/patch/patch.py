@@ -122,10 +122,7 @@ class PatchSeries(Series[PatchScores]):
 
 
 class PatchStudy(Study):
-    """Measures the patches of a plan, and makes the report from the measurements.
-
-    series: the measurements, by part. followed: the (layer, head) that were patched token by token.
-    """
+    """Measures the parts of a plan; ``followed`` are the heads that are patched by token."""
 
     def __init__(self, plan: PatchPlan, file: ResumeFile | None) -> None:
         super().__init__(file)

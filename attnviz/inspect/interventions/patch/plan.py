@@ -42,9 +42,7 @@ _DRAWS = 8  # the number of random sources of the control if there is a single p
 _LEAST_DIFFERENCE = {"logit_diff": 0.1, "log_prob": 0.1, "kl": 0.01}
 """The least difference between two runs, in logits or nats: a share of less says nothing."""
 
-MOST_FOLLOWED = 4
-"""The number of heads whose tokens are patched one by one if no heads were chosen."""
-
+MOST_FOLLOWED = 4  # the number of heads whose tokens are patched one by one if no heads were chosen
 _ROUNDING = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
 _ROUNDINGS = 4
 """Two runs must also differ by this many times the rounding error of the largest logit."""
@@ -281,11 +279,7 @@ def _start(option: str, typed: str | None, top: int, tokens: Tokens) -> AskedTok
 def _chosen(
     patching: Patching, request: PatchRequest, model: Model, kind: Kind
 ) -> tuple[tuple[Place, ...], tuple[Place, ...]]:
-    """Return the (layer, head) to patch one by one, and those to patch together.
-
-    A chosen head stands for its key/value head if keys or values are patched.
-    Raises UsageError for a head that the model does not have.
-    """
+    """Return the (layer, head) to patch one by one, and together; key/value heads if shared."""
     base, whole = request.index_base, request.what in WHOLE_LAYER
     layers, heads = model.info.layers, 1 if whole else model.info.heads
     counts = patching.heads(request.what)

@@ -42,8 +42,8 @@ def _names(whole: bool) -> str:
 class _PromptChoice(PromptPair, SecondText):
     align: Literal["start", "end"] | None = option(
         "END",
-        "Allow prompts of unequal length: align the shared tokens, and the differing span at its "
-        "start or end.",
+        "Allow prompts of unequal length: align the shared tokens, and left- or right-align the "
+        "span that differs (start or end).",
     )
 
 
@@ -54,7 +54,7 @@ class _Patching(Options, panel="What to patch"):
     )
     direction: Direction = option(
         "DIRECTION",
-        "denoise (clean activations into the corrupt run) or noise (the other way).",
+        "denoise (clean activations into the corrupt run) or noise (the reverse).",
         "denoise",
     )
     at: At | None = option(

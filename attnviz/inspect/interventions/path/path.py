@@ -38,27 +38,19 @@ _MEMORY = 2**28
 
 @dataclass(frozen=True)
 class AllPaths:
-    """The shares that every head of some layers has in later heads' inputs, by prompt pair."""
+    """The shares of some layers' heads in later heads' inputs; ``blank``: the report on none."""
 
-    model: ModelInfo
     kind: Kind
-    pairs: tuple[TokenPair, ...]
     effects: tuple[Mapping[HeadKey, PathEffects], ...]
-    text: str
-    source: str
-    notes: tuple[str, ...]
-    seed: int
+    blank: PathReport
 
     def report(self, sender: Place, into: Into | None = None) -> PathReport:
-        """Return the report on one head's share in later heads' inputs.
-
-        Raises UsageError if no later head differs between the prompts.
-        """
+        """Return the report on one head's shares; UsageError if no later head differs."""
         effects, listeners = self._effects_in_layer(sender), list[Listener]()
         for sort in ATTENDED if into is None else (into,):
             keys = {key for first, *_ in effects for key in first.shares.get(sort, {})}
             kept = [key for key in keys if key[0] == self.kind]
-            listeners += [_listener(effects, sort, key, self.seed) for key in kept]
+            listeners += [_listener(effects, sort, key, self.blank.seed) for key in kept]
         order = [*ATTENDED]
         listeners.sort(key=lambda own: (-abs(own.share.value), order.index(own.into), own.reader))
         if not listeners:
@@ -66,18 +58,8 @@ class AllPaths:
                 "no later head differs between the prompts: there is nothing to follow"
             )
         for own in listeners:
-            require_number("input of a later head", own.share.value, self.model)
-        return PathReport(
-            model=self.model,
-            sender=sender,
-            pairs=self.pairs,
-            listeners=tuple(listeners),
-            into=into,
-            text=self.text,
-            source=self.source,
-            notes=self.notes,
-            seed=self.seed,
-        )
+            require_number("input of a later head", own.share.value, self.blank.model)
+        return replace(self.blank, sender=sender, listeners=tuple(listeners), into=into)
 
     def sources(self, reader: Place) -> list[tuple[Place, Listener]]:
         """Return (earlier head, its share) for each input of one head, the largest share first.
@@ -88,7 +70,7 @@ class AllPaths:
             head.
         """
         (layer, head), sources = reader, list[tuple[Place, Listener]]()
-        shared = head * self.model.kv_heads // self.model.heads
+        shared = head * self.blank.model.kv_heads // self.blank.model.heads
         for _, before, sender in self.effects[0]:
             if before >= layer:
                 continue
@@ -96,7 +78,8 @@ class AllPaths:
             for into in ATTENDED:
                 key: HeadKey = (self.kind, layer, head if into == "query" else shared)
                 if any(key in own.shares.get(into, {}) for own, *_ in effects):
-                    sources.append(((before, sender), _listener(effects, into, key, self.seed)))
+                    share = _listener(effects, into, key, self.blank.seed)
+                    sources.append(((before, sender), share))
         return sorted(sources, key=lambda entry: -abs(entry[1].share.value))
 
     def _effects_in_layer(self, sender: Place) -> list[list[PathEffects]]:
@@ -175,16 +158,18 @@ def all_paths(
         for number, measured in enumerate(in_order)
         for effect in study.watched(number, [measured])
     ]
-    return AllPaths(
+    blank = PathReport(
         model=model.info,  # which knows by now of weights that are not finite
-        kind=kind,
+        sender=(0, 0),
         pairs=tuple(encoded),
-        effects=tuple(by_pair),
+        listeners=(),
+        into=None,
         text=study.prompts[0].question.clean,
         source=f"{len(encoded)} of the built-in pairs" if pairs.built_in else pairs.source,
         notes=study.notes,
         seed=seed,
     )
+    return AllPaths(kind, tuple(by_pair), blank)
 
 
 def _measured(pairs: PromptPairs) -> range:

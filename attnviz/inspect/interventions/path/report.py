@@ -98,10 +98,7 @@ class PathReport(Report, Provenance):
         return table_of([*entries[0]], entries)
 
     def name(self, head: Place, into: Into | None = None) -> str:
-        """Return a head's name such as ``L2H5``, or ``L2KV1`` for keys and values that heads share.
-
-        head: (layer, head). into: the input whose head is named; None for the head itself.
-        """
+        """Return a head's name: ``L2H5``, or ``L2KV1`` for shared keys or values of ``into``."""
         return cell_name(head, self.letter(into), self.index_base)
 
     def letter(self, into: Into | None) -> str:

@@ -127,11 +127,7 @@ def _grid(report: PathReport, into: Into) -> doc.HeadGrid:
 
 
 def path_table(report: PathReport, most: int, brief: bool = False) -> doc.Table:
-    """Return a table with a row for each later head and the sender's share in its input.
-
-    Columns: share, interval, share of other heads, part of all earlier outputs, difference. most:
-        the number of rows. brief: True leaves out the last two columns.
-    """
+    """Return ``most`` rows of later heads: share, interval, other heads, all parts, difference."""
     shown = report.listeners[:most]
     names = [f"{report.name(own.reader, own.into)} {own.into}" for own in shown]
     return share_table(names, shown, _scale(report.listeners), brief=brief)
@@ -144,11 +140,7 @@ def share_table(
     *,
     brief: bool = False,
 ) -> doc.Table:
-    """Return a table of shares in inputs with a row for each, see ``path_table``.
-
-    scale: the number format; by default one for the shown shares. brief: True leaves out the last
-        two columns.
-    """
+    """Return a table of shares as ``path_table``. scale: by default that of the shown ones."""
     scale = scale or _scale(shown)
     columns: list[doc.ColumnOf[tuple[str, Listener]]] = [
         doc.ColumnOf(f"share{scale.times}", lambda row: scale.text(row[1].share.value)),

@@ -5,9 +5,8 @@ import pytest
 from PIL import Image
 
 from attnviz.errors import LoadError, UsageError
-from attnviz.inspect.picture.picture import picture
+from attnviz.inspect.picture.picture import picture, pictures
 from attnviz.inspect.picture.request import PictureRequest
-from attnviz.inspect.pictures.pictures import pictures
 from attnviz.models.pictures import picture_files, read_picture
 from attnviz.models.vision import handed_pictures
 from tests.models.vision_models import build, noise, processor

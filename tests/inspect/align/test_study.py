@@ -8,7 +8,7 @@ import torch
 
 import attnviz
 from attnviz.errors import LoadError, UsageError
-from attnviz.inspect.align.pairs import GoldPair, Sentence, read_gold, word_pieces
+from attnviz.inspect.align.study import GoldPair, Sentence, read_gold, word_pieces
 from attnviz.records import Tokens
 from tests.inspect.align.linked_pairs import linking, marian, pairs, t5, tokenizer, write
 
