@@ -6,6 +6,7 @@ from pathlib import Path
 from string import Template
 
 import pytest
+from PIL import Image
 
 from attnviz import errors
 
@@ -46,6 +47,7 @@ def folder(tmp_path, checkpoint):
         (tmp_path / "texts.txt").write_text("The cat sat on the mat.\nA dog ran.\n")
         (tmp_path / "latin.txt").write_bytes("Das Mädchen".encode("latin-1"))
         (tmp_path / "empty.txt").write_text("\n")
+        Image.new("RGB", (9, 9)).save(tmp_path / "0.png")
         (tmp_path / "chat.json").write_text('[{"role": "user", "content": "A cat."}]')
         (tmp_path / "wrong.toml").write_text("[optimizer]\nlearning_rate = 1")
         (tmp_path / "broken.toml").write_text("[config")
