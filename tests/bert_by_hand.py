@@ -8,6 +8,8 @@ import json
 
 import numpy as np
 import torch
+from safetensors.torch import save_file
+from transformers import BertConfig, BertModel
 
 from .models.tokenizer_files import CORPUS, bert_tokenizer
 from .small_models import bert_fields
@@ -29,10 +31,6 @@ _SPECIAL = _WIDTH - 1
 
 
 def write_bert(directory):
-    """Write its config, weights and tokenizer."""
-    from safetensors.torch import save_file
-    from transformers import BertConfig, BertModel
-
     directory.mkdir()
     bert_tokenizer(directory, corpus=[*CORPUS, *TEXTS * 9], size=600)
     config = BertConfig(**bert_fields(_WIDTH, 16, _CONTEXT, _HEADS, _LAYERS), vocab_size=600)

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import yaml
 
+from .small_models import llama_fields
+
 TEMPLATES = yaml.safe_load(Path(__file__).with_name("chat_templates.yaml").read_text("utf-8"))
 CHATML, LLAMA2 = TEMPLATES["chatml"], TEMPLATES["llama2"]
 
@@ -38,11 +40,8 @@ def write_chat_model(directory, template, *, weight=0.3, in_settings=False):
     tokenizer.add_special_tokens([AddedToken(text, special=True) for text in SPECIAL])
     directory.mkdir(parents=True)
     tokenizer.save(str(directory / "tokenizer.json"))
-    settings = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "bos_token": "<s>",
-        "eos_token": "</s>",
-    }
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    settings |= {"bos_token": "<s>", "eos_token": "</s>"}
     if template is not None and in_settings:
         settings["chat_template"] = template
     elif template is not None:
@@ -50,13 +49,8 @@ def write_chat_model(directory, template, *, weight=0.3, in_settings=False):
     (directory / "tokenizer_config.json").write_text(json.dumps(settings))
     torch.manual_seed(7)
     config = LlamaConfig(
+        **llama_fields(32, 48, 512, (4, 2, 8), layers=3),
         vocab_size=tokenizer.get_vocab_size(),
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=512,
         bos_token_id=tokenizer.token_to_id("<s>"),
         eos_token_id=tokenizer.token_to_id("</s>"),
         initializer_range=weight,

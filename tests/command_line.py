@@ -5,12 +5,20 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
 import sys
 from dataclasses import dataclass
 
 import pytest
+from rich.cells import cell_len
 
 from .terminals import SPEAKING
+
+_DRAWN = {"--full", "--no-full", "--ascii", "--explain", "--quiet", "-q"}
+_DRAWN_BY_VALUE = {"--width", "--color", "--save"}
+_WRITE = {"--init", "--out", "--resume"}
+_measured = {}
+"""The reports of this process's tests, by what was asked and by what the named files contain."""
 
 
 @dataclass(frozen=True)
@@ -74,14 +82,19 @@ def _content(stream):
     return stream.buffer.getvalue()
 
 
-@pytest.fixture
-def document(run):
-    """The JSON object of ``attnviz heads ARGUMENTS --json``."""
+def json_of(command, *further, runner="run"):
+    """Return a fixture: the JSON object of ``attnviz COMMAND ARGUMENTS --json``."""
 
-    def call(*arguments, **settings):
-        return run("heads", *arguments, "--json", **settings).document
+    def made(request):
+        call = request.getfixturevalue(runner)
+        return lambda *asked, **options: (
+            call(command, *asked, "--json", *further, **options).document
+        )
 
-    return call
+    return pytest.fixture(made)
+
+
+document = json_of("heads")
 
 
 @pytest.fixture
@@ -102,11 +115,20 @@ def refused(run):
     return call
 
 
-_DRAWN = {"--full", "--no-full", "--ascii", "--explain", "--quiet", "-q"}
-_DRAWN_BY_VALUE = {"--width", "--color", "--save"}
-_WRITE = {"--init", "--out", "--resume"}
-_measured = {}
-"""The reports of this process's tests, by what was asked and by what the named files contain."""
+@pytest.fixture
+def fitted(redrawn):
+    """The first screen of a command, which must fit: ``fitted(columns, lines, *arguments)``."""
+
+    def call(columns, lines, *arguments):
+        size = {"COLUMNS": str(columns), "LINES": str(lines)}
+        result = redrawn(*arguments, "--no-full", env=size)
+        assert result.code == 0, result.err
+        assert len(result.lines) < lines  # and one for the prompt
+        plain = [re.sub("\x1b[^m]*m", "", line) for line in result.lines]
+        assert max(map(cell_len, plain)) <= columns
+        return result
+
+    return call
 
 
 @pytest.fixture

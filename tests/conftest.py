@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from .command_line import document, redrawn, refused, reported, run
+from .command_line import document, fitted, redrawn, refused, reported, run
 from .made_records import reports
 from .small_models import SPECIAL, TINY, VOCABULARY, random_model, word_tokenizer
 from .terminals import environment, look, program, screen, start, step_of
@@ -26,6 +26,7 @@ from .terminals import environment, look, program, screen, start, step_of
 __all__ = [
     "document",
     "environment",
+    "fitted",
     "look",
     "program",
     "redrawn",
@@ -47,7 +48,7 @@ SHARED = {
     "tests/test_default_screens.py": "reports",
     "tests/test_readme.py": "reports",
     "tests/cli/test_explain.py": "reports",
-    "tests/cli/test_help.py": "reports",
+    "tests/cli/test_app.py": "reports",
     "tests/inspect/head/test_head.py": "reports",
     "tests/inspect/report/test_report.py": "reports",
     "tests/docs/test_schemas.py": "reports",
@@ -61,6 +62,8 @@ SHARED = {
 """Files that draw the same reports of the bundled model, or read the same source of the package:
 one worker measures or reads it once for all.
 """
+SENTENCE = "The cat sat on the mat because it was tired."
+_numbers = count()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -84,11 +87,6 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("unhurried")
-
-SENTENCE = "The cat sat on the mat because it was tired."
-
-
-_numbers = count()
 
 
 @pytest.fixture(autouse=True)
@@ -118,11 +116,6 @@ def save_tokenizer(directory):
     word_tokenizer().save_pretrained(directory)
 
 
-def _random_model(kind):
-    ids = SPECIAL if kind in ("gpt2", "llama") else {"pad_token_id": 0}
-    return random_model(TINY[kind], vocab_size=VOCABULARY, **ids)
-
-
 @pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory):
     """A directory with a tiny random ``gpt2``, ``llama`` (grouped), ``bert`` or ``t5``."""
@@ -136,7 +129,9 @@ def checkpoint(tmp_path_factory):
             torch.manual_seed(7)
             logging.disable_progress_bar()
             made[kind] = tmp_path_factory.mktemp("checkpoints") / kind
-            _random_model(kind).save_pretrained(made[kind])
+            ids = SPECIAL if kind in ("gpt2", "llama") else {"pad_token_id": 0}
+            model = random_model(TINY[kind], vocab_size=VOCABULARY, **ids)
+            model.save_pretrained(made[kind])
             save_tokenizer(made[kind])
         return made[kind]
 

@@ -20,12 +20,10 @@ _LATENT = {"head_dim": 4, "num_key_value_heads": HEADS}
 
 
 def causal_kinds():
-    """Every model type that has a causal class."""
     return [kind for kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES if kind in CONFIG_MAPPING_NAMES]
 
 
 def small_config(kind):
-    """A config of the type with small sizes."""
     cls = transformers.CONFIG_MAPPING[kind]
     fields = _small(cls().to_dict())
     fields |= _TABLE["special"].get(kind, {})

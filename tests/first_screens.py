@@ -14,11 +14,12 @@ _TEXTS = {
     "CAT": "'The cat sat on the mat because it was tired.'",
     "BEGUN": "'The cat sat on the mat because it w'",
     "WORDS": "'the cat sat on the mat'",
+    "MET": "'When Nancy met John, nobody knew why Nancy met'",
+    "MANY": " John. ".join(["When Nancy met John, nobody knew why Nancy met"] * 21),
     "MARY": "'When Mary and John went to the shop, John gave a drink to Mary. Then Mary and'",
 }
 SIZES = ((80, 24), (120, 40), (200, 60))
 """Columns and lines of terminals."""
-
 
 _START, _REST = re.compile(r"^(╭─ ?|│ |\+- ?|\| )"), re.compile(r"[╭╮╰╯│]|─{3,}|-{3,}|\+-|\|( |$)")
 """The frames of a screen, at the start of a line and behind it."""

@@ -7,8 +7,6 @@ from attnviz.measures.one_text import head_scores, notable_heads
 from attnviz.measures.rows import Conditions, RowBlock, TextFacts, scores_of
 from attnviz.records import AttentionRecord, HeadsRecord, LayerWeights, ModelInfo, Tokens
 
-_SHOWN = ("<s>", " The", " cat", " saw", " the", " cat", ".")
-
 
 def tokens_of(texts):
     numbers = {text: place for place, text in enumerate(dict.fromkeys(texts))}
@@ -25,7 +23,7 @@ def random_maps(heads, queries, keys, causal, seed):
 
 
 def make_report(
-    texts=_SHOWN,
+    texts=("<s>", " The", " cat", " saw", " the", " cat", "."),
     *,
     keys=None,
     heads=(3, 3),
@@ -91,5 +89,4 @@ def measured(name, weights, ids=None, special=None, *, causal=True):
 
 @pytest.fixture(scope="session")
 def reports():
-    """Makes reports of made-up weights."""
     return make_report

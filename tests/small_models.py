@@ -7,6 +7,8 @@ from attnviz.attention.checkpoint import DecoderConfig
 
 WORDS = ("<pad>", "<s>", "</s>", "<unk>", "the", "cat", "sat", "on", "mat", "because", "tired")
 SPECIAL = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+VOCABULARY = 13
+"""More than the words: an embedding table is often padded."""
 
 
 class ShowsWeights:
@@ -68,7 +70,6 @@ def word_tokenizer(words=WORDS, *, ends=True):
 
 
 def bert_fields(width, feed_forward, context, heads=3, layers=2):
-    """Fields of a BERT config and of those that are like it."""
     return {
         "hidden_size": width,
         "intermediate_size": feed_forward,
@@ -116,7 +117,6 @@ def t5_fields(width, head_dim, feed_forward, layers=(2, 2)):
 
 
 def gpt_fields(width, context, heads=3, layers=2):
-    """Fields of a GPT-2 config and of those that are like it."""
     return {"n_embd": width, "n_layer": layers, "n_head": heads, "n_positions": context}
 
 
@@ -137,15 +137,6 @@ def deepseek_fields(layers):
     }
 
 
-GPT_OSS = {
-    "intermediate_size": 36,  # grouped matrix products need multiples of 16 bytes
-    "num_local_experts": 3,
-    "num_experts_per_tok": 2,
-    "sliding_window": 5,
-    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
-}
-"""What a GPT-OSS config has beside Llama's fields."""
-
 TINY = {
     "gpt2": ("GPT2LMHeadModel", "GPT2Config", {**gpt_fields(6, 17), "n_inner": 5}),
     "llama": ("LlamaForCausalLM", "LlamaConfig", llama_fields(12, 5, 23, (6, 2, 4))),
@@ -157,9 +148,6 @@ TINY = {
     ),
 }
 """By kind: the model's class, its config's class and fields, without the vocabulary."""
-
-VOCABULARY = 13
-"""More than the words: an embedding table is often padded."""
 
 
 def random_model(classes, **changes):

@@ -20,11 +20,11 @@ SPEAKING = (
     *("TERM", "ATTNVIZ_TRACEBACK", "ATTNVIZ_MODEL"),
 )
 """Variables that change what the command line writes."""
+POSIX = pytest.mark.skipif(os.name != "posix", reason="needs signals, shells or files of POSIX")
 
 
 @pytest.fixture(scope="session")
 def program():
-    """The command line as a process of its own."""
     return (sys.executable, "-c", "from attnviz.cli.main import main; main()")
 
 
@@ -33,9 +33,6 @@ def environment():
     """The variables of a process that nobody has set up for colour or width."""
     kept = {name: value for name, value in os.environ.items() if name not in SPEAKING}
     return kept | {"PYTHONUNBUFFERED": ""}
-
-
-POSIX = pytest.mark.skipif(os.name != "posix", reason="needs signals, shells or files of POSIX")
 
 
 @pytest.fixture
@@ -92,8 +89,6 @@ def on_screen(output, columns=80):
 
 @pytest.fixture
 def screen(start):
-    """The screen that a finished run leaves."""
-
     def show(*arguments, columns=80, **settings):
         return on_screen(finished(start(*arguments, columns=columns, **settings)), columns)
 
@@ -148,7 +143,6 @@ class Terminal:
         return "".join(cell.data for cell in self.rows[y]).rstrip()
 
     def find(self, text):
-        """The row and column at which ``text`` starts."""
         for y in range(len(self.rows)):
             if text in self.text(y):
                 return y, cell_len(self.text(y).partition(text)[0])

@@ -1,8 +1,11 @@
 """The default screens of the bundled model: their words, and that a larger one shows more."""
 
 import re
+from itertools import permutations
+from pathlib import Path
 
 import pytest
+import yaml
 from rich.cells import cell_len
 
 from attnviz.draw.theme import Theme
@@ -10,29 +13,15 @@ from attnviz.draw.theme import Theme
 from .first_screens import SIZES, command_lines, fitting
 from .test_words import REPLACED
 
-SCREENS = command_lines("default")
-
-FORBIDDEN = {
-    r"\brests? on\b": "sink",
-    r"base rate": "chance, control",
-    r"adjusted p": "significant",
-    r"(?<!--)\bfoil\b(?! \(wrong token\)| “)": "foil (wrong token), where it is explained",
-    r"\bM\b(?! parameters|  |\d)(?<!\d M)": "logit difference",
-    r"random dir\.": "control",
-    r"top-1": "prediction changed",
-    r"\bexplained\b": "all parts",
-    r"\bdiffers\b(?! in)": "difference",
-    r"\bnorms (held|kept)": "direct path",
-    r"\b1 ?[-−] ?cosine": "cosine distance",
-    r"\b(FF|FFN)\b|(?<!MLP: )feed-forward": "MLP",
-    r"\bdelimiter\b": "punctuation",
-    r"\bself\b(?! attention)": "current token",
-    r"\bprevious\b(?! token)": "previous token",
-    r"\bspread\b|\bpeaked\b(?! \(peak\)| \.\d)": "diffuse; peaked (peak)",
-    r"\b1 (heads|layers|pairs|prompts|steps|texts|tokens|words)\b": "the singular",
-    r"[^\W_]#\d": "her (12)",
-    r"\btraits?\b|\bflips?\b|\bpooled\b": "label; changed; downsampled",
+SCREENS, MORE = command_lines("default"), command_lines("more")
+SHOWN = {
+    "lens": r"\(final\)",
+    "link": r"^(L1H2 attends|L5H3|6 prompts).*query × key",
+    "why": r"^(?=.*\bL0)(?=.*\bsum\b)(Next: |No clear|6 prompts)",
 }
+"""What a screen has below its first line."""
+
+FORBIDDEN = yaml.safe_load(Path(__file__).with_name("forbidden_words.yaml").read_text("utf-8"))
 """What a newcomer does not know, or what has another name elsewhere, and what is said instead."""
 
 
@@ -67,6 +56,20 @@ def test_a_default_screen(name, screens):
         for lines in shown
     ]
     assert hidden[1] >= hidden[2]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", MORE)
+def test_others_fit(name, size, fitted, checkpoint, tmp_path):
+    pairs = permutations(("Nancy", "Jim", "Will"), 2)
+    prompts = (f"When {one} met {other}, nobody knew why {one} met" for one, other in pairs)
+    (tmp_path / "names.txt").write_text("\n".join(prompts))
+    words = [str(checkpoint(word[2:])) if word.startswith("./") else word for word in MORE[name]]
+    shown = fitted(*size, *words)
+    assert re.search(SHOWN[words[0]], "\n".join(shown.lines[1:]), re.DOTALL)
+    assert shown.lines[-1].endswith("--full: everything")
+    coloured = fitted(*size, *words, "--color", "always")
+    assert len(coloured.lines) == len(shown.lines)
 
 
 def test_short_words_colours_and_counts_are_explained(screens):

@@ -15,7 +15,6 @@ KNOWS_THE_COMMAND_LINE = set()
 SEVERAL_CLASSES = set()
 """Public class names that still stand in several modules; none may be added."""
 
-
 LAYERS = {"data", "document", "files", "finding", "first", "records", "words"}
 """Names of modules that say a layer: what they held stands in ``report`` and ``screen``."""
 

@@ -120,7 +120,6 @@ def tree(module):
 
 @cache
 def nodes(module):
-    """All nodes of a module's tree: several tests look at each."""
     return tuple(ast.walk(tree(module)))
 
 

@@ -189,9 +189,6 @@ def test_a_damaged_file_is_refused(tmp_path):
         read_record(path)
 
 
-# Records that were forged ---------------------------------------------------------------------
-
-
 def forged(path, **changed):
     """Save the record of all texts with other facts or numbers, and read and check it."""
     record = shards(1)[0]

@@ -14,8 +14,6 @@ from attnviz.cli.app import COMMANDS
 from attnviz.draw.files import whole_file
 from attnviz.errors import UnsupportedError, UsageError
 
-MANUAL = Path(attnviz.__file__).parent / "docs" / "scale.md"
-
 
 @pytest.fixture
 def joined(monkeypatch):
@@ -83,7 +81,7 @@ def test_commands_and_options_of_one_process_say_so(joined):
 
 
 def test_the_manual_lists_every_command():
-    manual = MANUAL.read_text(encoding="utf-8")
+    manual = (Path(attnviz.__file__).parent / "docs" / "scale.md").read_text(encoding="utf-8")
     assert set(COMMANDS) >= set(ranks.ALONE)
     alone = next(
         row for row in manual.splitlines() if row.endswith("| not supported, exit code 5 |")

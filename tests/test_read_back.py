@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from attnviz import records
 from attnviz.draw.values import model_facts, model_of
 from attnviz.engine.generation import Sampling, Step
 from attnviz.engine.likely import Likely
@@ -20,17 +21,6 @@ from attnviz.inspect.patterns.report import PatternReport, PatternScores, read_s
 from attnviz.measures.labels import KnownLabel, KnownLabels
 from attnviz.measures.one_text import notable_heads
 from attnviz.measures.registry import LABELS, OF_ONE_TEXT, UNLABELLED, label_named
-from attnviz.records import (
-    NO_LABEL,
-    SINKS,
-    AttentionRecord,
-    HeadLabel,
-    HeadScores,
-    HeadsRecord,
-    LayerWeights,
-    ModelInfo,
-    Tokens,
-)
 
 WORDS = st.text(max_size=12)
 SHARES = st.floats(0, 1)
@@ -45,7 +35,7 @@ def models(draw, *, array=False):
     heads = draw(st.sampled_from([1, 2, 4]))
     shared = heads if array else draw(st.sampled_from([one for one in (1, 2, 4) if one <= heads]))
     weights = ["given"] if array else ["trained", "checkpoint", "random", "loaded"]
-    return ModelInfo(
+    return records.ModelInfo(
         name=draw(WORDS),
         revision=draw(st.none() | WORDS),
         architecture="array" if array else draw(WORDS),
@@ -68,20 +58,15 @@ def tokens(draw, *, special):
     named = st.sampled_from(["<s>", "[SEP]", "<|end|>"]).map(lambda text: (text, True))
     alone = st.tuples(plain, st.booleans() if special else st.just(False))
     texts, marks = zip(*draw(st.lists(alone | named, min_size=1, max_size=4)), strict=True)
-    return Tokens(tuple(draw(st.integers(0, 2**40)) for _ in texts), texts, marks)
-
-
-def attention(draw, heads, queries, keys, *, causal):
-    weights = np.random.default_rng(draw(SEEDS)).dirichlet(np.full(keys, 0.3), (heads, queries))
-    return (np.tril(weights) if causal else weights).astype(np.float32)
+    return records.Tokens(tuple(draw(st.integers(0, 2**40)) for _ in texts), texts, marks)
 
 
 @st.composite
 def labels(draw):
     name = draw(st.sampled_from([*LABELS, *UNLABELLED]))
     measure, source = label_named(name), draw(st.sampled_from(["card", "patterns", "text", "none"]))
-    shown = label_named("first") if source == "none" and name in SINKS else measure
-    return HeadLabel(
+    shown = label_named("first") if source == "none" and name in records.SINKS else measure
+    return records.HeadLabel(
         name=name,
         letter=measure.letter,
         score=draw(SHARES),
@@ -114,22 +99,24 @@ def comparisons(draw):
         layers = []
         for layer in sorted({layer for layer, _ in kept}):
             heads = tuple(head for at, head in kept if at == layer)
-            weights = attention(draw, len(heads), len(queries), len(keys), causal=causal)
+            shape, random = (len(heads), len(queries)), np.random.default_rng(draw(SEEDS))
+            weights = random.dirichlet(np.full(len(keys), 0.3), shape).astype(np.float32)
+            weights = np.tril(weights) if causal else weights
             for place, head in enumerate(heads):
                 if (layer, head) in blank:
                     weights[place] = np.where(np.tril(np.ones_like(weights[place])), np.nan, 0)
-            layers.append(LayerWeights(layer, heads, weights))
+            layers.append(records.LayerWeights(layer, heads, weights))
         scores = tuple(
-            HeadScores(
+            records.HeadScores(
                 *place,
                 {name: draw(st.none() | NUMBERS) for name in OF_ONE_TEXT},
-                NO_LABEL if place in blank else draw(labels()),
+                records.NO_LABEL if place in blank else draw(labels()),
             )
             for place in order
         )
         sinks = {place: draw(SHARES) for place in kept} if draw(st.booleans()) else {}
         model = dataclasses.replace(info, score=score)
-        record = AttentionRecord(model, kind, causal, queries, keys, tuple(layers))
+        record = records.AttentionRecord(model, kind, causal, queries, keys, tuple(layers))
         shared = {
             "text": draw(WORDS),
             "target": draw(WORDS) if kind in ("decoder", "cross") and draw(st.booleans()) else None,
@@ -143,7 +130,7 @@ def comparisons(draw):
             names = ("text", "target", "sink", "ablated", "norm_weighted", "resting")
             shared |= {name: getattr(first, name) for name in names}
             shared["sinks"] = sinks if first.sinks else {}
-        return HeadsRecord(
+        return records.HeadsRecord(
             record,
             scores,
             tuple(order[:3]) if sort else notable_heads(scores, 3),
@@ -177,7 +164,7 @@ def test_runs_of_heads(ending, found):
     back = read_heads(heads_file(found, ending), f"file.{ending}")
     assert (len(back.reports), back.moved) == (len(found.reports), found.moved)
     for one, other in zip(found.reports, back.reports, strict=True):
-        for field in dataclasses.fields(HeadsRecord):
+        for field in dataclasses.fields(records.HeadsRecord):
             if field.name != "record":
                 assert getattr(one, field.name) == getattr(other, field.name), field.name
         for name in ("model", "kind", "causal", "queries", "keys"):
@@ -243,7 +230,7 @@ def runs(draw):
         source=source,
         begun=begun,
         prompt=tuple(
-            LayerWeights(layer, tuple(range(info.heads)), one)
+            records.LayerWeights(layer, tuple(range(info.heads)), one)
             for layer, one in zip(layers, prompt, strict=True)
         ),
         sampling=Sampling(

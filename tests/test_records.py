@@ -5,42 +5,36 @@ import dataclasses
 import numpy as np
 import pytest
 
-from attnviz.records import (
-    AttentionRecord,
-    HeadLabel,
-    HeadScores,
-    HeadsRecord,
-    LayerWeights,
-    ModelInfo,
-    Tokens,
-)
+from attnviz import records
 
-INFO = ModelInfo("m", None, "None", "float32", 3, 4, 2, 8)
-THREE = Tokens((1, 2, 3), ("a", " b", " c"), (True, False, False))
-TWO = Tokens((1, 2), ("a", " b"), (False, False))
+INFO = records.ModelInfo("m", None, "None", "float32", 3, 4, 2, 8)
+THREE = records.Tokens((1, 2, 3), ("a", " b", " c"), (True, False, False))
+TWO = records.Tokens((1, 2), ("a", " b"), (False, False))
 
 
 def layer(index, heads, queries=3, keys=3):
     weights = np.random.default_rng(index).random((len(heads), queries, keys))
-    return LayerWeights(index, heads, weights)
+    return records.LayerWeights(index, heads, weights)
 
 
 @pytest.fixture
 def report():
-    record = AttentionRecord(INFO, "self", True, THREE, THREE, (layer(0, (1, 3)), layer(2, (0,))))
-    trait = HeadLabel("first", "F", 0.5, 0.2)
-    scores = tuple(HeadScores(at, head, {}, trait) for at, head, _ in record)
-    return HeadsRecord(record, scores, ((2, 0),), selected=True)
+    record = records.AttentionRecord(
+        INFO, "self", True, THREE, THREE, (layer(0, (1, 3)), layer(2, (0,)))
+    )
+    trait = records.HeadLabel("first", "F", 0.5, 0.2)
+    scores = tuple(records.HeadScores(at, head, {}, trait) for at, head, _ in record)
+    return records.HeadsRecord(record, scores, ((2, 0),), selected=True)
 
 
 def test_tokens_know_their_number_and_are_of_one_length():
     assert len(THREE) == 3
-    assert len(Tokens((), (), ())) == 0
+    assert len(records.Tokens((), (), ())) == 0
     for ids, texts, special in (
         ((1,), (), ()), ((1,), ("a",), ()), ((), ("a",), (False,)), ((1,), ("a",), (False, True))
     ):  # fmt: skip
         with pytest.raises(ValueError, match="differ in length"):
-            Tokens(ids, texts, special)
+            records.Tokens(ids, texts, special)
 
 
 def test_a_model_has_at_least_one_of_everything():
@@ -69,11 +63,13 @@ def test_weights_have_a_map_for_each_head_and_lie_over_the_tokens():
         ((0,), (3, 3)), ((0,), (2, 3, 3)), ((), (1, 3, 3)), ((0, 1), (2, 1, 3, 3))
     ):  # fmt: skip
         with pytest.raises(ValueError, match="expected weights of shape"):
-            LayerWeights(0, heads, np.zeros(shape))
+            records.LayerWeights(0, heads, np.zeros(shape))
     for queries, keys in ((2, 3), (3, 2), (2, 2)):
         with pytest.raises(ValueError, match="layer 0: expected weights over 3 queries and 3 keys"):
-            AttentionRecord(INFO, "self", True, THREE, THREE, (layer(0, (0,), queries, keys),))
-    record = AttentionRecord(INFO, "cross", False, THREE, TWO, (layer(0, (0,), 3, 2),))
+            records.AttentionRecord(
+                INFO, "self", True, THREE, THREE, (layer(0, (0,), queries, keys),)
+            )
+    record = records.AttentionRecord(INFO, "cross", False, THREE, TWO, (layer(0, (0,), 3, 2),))
     assert [weights.shape for _, _, weights in record] == [(3, 2)]
 
 
@@ -92,8 +88,8 @@ def test_heads_are_walked_and_looked_up_by_their_own_index(report):
 
 
 def test_scores_are_short_in_a_prompt():
-    label = HeadLabel("previous", "P", 0.123456789012345, 1 / 3)
-    scores = HeadScores(1, 0, {"previous": 0.123456789012345, "induction": None}, label)
+    label = records.HeadLabel("previous", "P", 0.123456789012345, 1 / 3)
+    scores = records.HeadScores(1, 0, {"previous": 0.123456789012345, "induction": None}, label)
     assert repr(label) == "HeadLabel(previous 0.123, uniform 0.333)"
     assert repr(scores) == (
         "HeadScores(layer 1, head 0, HeadLabel(previous 0.123, uniform 0.333), previous 0.123)"

@@ -21,6 +21,10 @@ from attnviz.texts import (
     read_texts_file,
 )
 
+ROWS = ["The cat, sat.", 'A "quoted"\nword.', "나는 오늘"]
+JSON = '{"a": "one, \\"two\\"", "b": "3"}\n\n{"b": "é", "a": "x", "c": null}\n'
+CSV = '\ufeffb,a\r\n3,"one, ""two"""\r\n\r\né,x\r\n'
+
 
 def type_in(monkeypatch, content):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content), "ascii"))
@@ -159,8 +163,6 @@ def test_a_file_without_a_text_and_two_sources_are_refused(tmp_path):
 
 # Tables
 
-ROWS = ["The cat, sat.", 'A "quoted"\nword.', "나는 오늘"]
-
 
 @pytest.mark.parametrize(
     ("name", "content", "numbers"),
@@ -238,10 +240,6 @@ def test_prompts_are_a_column_beside_others(tmp_path):
     for column in (None, "text"):
         rows = read_rows(path, "--texts", ("prompt",), ("answer", "foil"), column)
         assert rows.rows == ({"prompt": "The cat", "answer": "sat"},)
-
-
-JSON = '{"a": "one, \\"two\\"", "b": "3"}\n\n{"b": "é", "a": "x", "c": null}\n'
-CSV = '\ufeffb,a\r\n3,"one, ""two"""\r\n\r\né,x\r\n'
 
 
 @pytest.mark.parametrize(

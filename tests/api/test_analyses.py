@@ -1,16 +1,25 @@
-"""The commands from Python: the numbers of the command line, on loaded models too."""
+"""The commands from Python: the numbers of the command line, its options, loaded models too."""
 
+import inspect
 import io
 import pickle
 import shlex
+from pathlib import Path
+from typing import Literal, get_args, get_origin
 
 import numpy as np
 import pytest
 from rich.console import Console
 
 import attnviz
-from attnviz.cli.app import COMMANDS
-from attnviz.errors import UsageError
+from attnviz import records
+from attnviz.cli.app import COMMANDS, app_of
+from attnviz.count.params.request import Dtype
+from attnviz.engine import effects, observer, patching
+from attnviz.errors import AttnvizError, UsageError
+from attnviz.inspect.interventions.patch import request as patch
+from attnviz.inspect.prune import request as prune
+from attnviz.measures import registry
 
 from ..conftest import without_times
 
@@ -26,74 +35,18 @@ at_most = 99
 params = "total"
 at_least = 1
 """
+SENTENCE = "The cat sat on the mat because it was tired."
+TEXTS = [SENTENCE, f"{TEXT} So it slept."]
 
 
-SAME = {
-    "rollout TEXT": lambda: attnviz.rollout("tiny", text=TEXT),
-    "rollout TEXT --model mha --causal --seed 3": lambda: attnviz.rollout(
-        attnviz.load("mha", causal=True, seed=3), TEXT
-    ),
-    "heads TEXT --head L1H0 --top 3 --ablate L0H1": lambda: attnviz.heads(
-        "tiny", TEXT, head=(1, 0), top=3, ablate=(0, 1)
-    ),
-    "heads TEXT --model mha --compare-mask --score dot,additive": lambda: attnviz.heads(
-        "mha", TEXT, compare_mask=True, score="dot,additive"
-    ),
-    "ablate TEXT --head L1H0": lambda: attnviz.ablate("tiny", texts=TEXT, head=(1, 0)),
-    "params llama-2-7b --tokens 4096 --memory 24GB": lambda: attnviz.params(
-        "llama-2-7b", tokens=4096, memory="24GB"
-    ),
-    "params --d-model 64 --heads 8 --kv-heads 2": lambda: attnviz.params(
-        d_model=64, heads=8, kv_heads=2
-    ),
-    "patterns TEXT --layer 1 --without-first": lambda: attnviz.patterns(
-        text=TEXT, layer=1, without_first=True
-    ),
-    "diff tiny --texts two.txt --dtype-b float64 --noise-floor 0": lambda: attnviz.diff(
-        "tiny", texts=[TEXT, OTHER], dtype_b="float64", noise_floor=0
-    ),
-    "diff tiny --texts two.txt": lambda: attnviz.diff("tiny", texts=[TEXT, OTHER]),
-    "check rules.toml": lambda: attnviz.check(None, "rules.toml"),
-    "merge part-1.record part-0.record": lambda: attnviz.merge(
-        attnviz.patterns(texts=LINES, shard=f"{k}/2").record for k in (0, 1)
-    ),
-    "prune --texts texts.txt --heads L0H1 --heads L2H3": lambda: attnviz.prune(
-        texts=[TEXT, OTHER, TEXT + " " + OTHER], heads=["L0H1", "L2H3"]
-    ),
-    "why TEXT --position 3 --controls 3 --seed 1": lambda: attnviz.why(
-        "tiny", TEXT, position=3, controls=3, seed=1
-    ),
-    "lens TEXT --answer Ann --position -2 --layer 1": lambda: attnviz.lens(
-        "tiny", TEXT, answer="Ann", position=-2, layer=1
-    ),
-    "link TEXT --head L1H2 --query -1 --controls 3 --seed 1": lambda: attnviz.link(
-        "tiny", TEXT, head=(1, 2), query=-1, controls=3, seed=1
-    ),
-    "patch 'Tom saw Ann' 'Ann saw Tom' --layer 1": lambda: attnviz.patch(
-        "tiny", "Tom saw Ann", "Ann saw Tom", layer=1
-    ),
-    "path L0H1 'Tom saw Ann' 'Ann saw Tom'": lambda: attnviz.path(
-        "tiny", "L0H1", "Tom saw Ann", "Ann saw Tom"
-    ),
-    "retrieve --needle 'The key is|blue rain' --lengths 128 --haystacks 1": lambda: (
-        attnviz.retrieve("tiny", needle="The key is|blue rain", lengths="128", haystacks=1)
-    ),
-    "head L1H2 TEXT --texts two.txt --top 3": lambda: attnviz.head(
-        "tiny", (1, 2), TEXT, [TEXT, OTHER], top=3
-    ),
-    "report --texts two.txt --cards 0": lambda: attnviz.report("tiny", [TEXT, OTHER], cards=0),
-    "atlas --texts two.txt --top 2": lambda: attnviz.atlas("tiny", [TEXT, OTHER], top=2),
-    "generate 'The cat sat' --tokens 3 --ablate L1H0 --seed 2": lambda: attnviz.generate(
-        "tiny", "The cat sat", tokens=3, ablate="L1H0", seed=2
-    ),
-    "scaling --d-k 4,8 --samples 3 --seed 2": lambda: attnviz.scaling(d_k="4,8", samples=3, seed=2),
-    "scaling TEXT --from-model --head L1H0": lambda: attnviz.scaling("tiny", TEXT, head=(1, 0)),
-    "verify --d-model 8 --heads 2 --steps --no-keras": lambda: attnviz.verify(
-        d_model=8, heads=2, steps=True, keras=False
-    ),
-    "verify TEXT --model tiny": lambda: attnviz.verify("tiny", TEXT),
-}
-"""Command lines, and the calls from Python that give the same numbers."""
+def _calls():
+    """Yield the pairs of lines of ``calls.txt``: a command line, and the same call from Python."""
+    lines = Path(__file__).with_name("calls.txt").read_text(encoding="utf-8").splitlines()
+    lines = [line.strip() for line in lines if line and not line.startswith("#")]
+    yield from zip(lines[::2], lines[1::2], strict=True)
+
+
+SAME = dict(_calls())
 
 
 def test_every_command_is_compared():
@@ -113,7 +66,7 @@ def test_the_numbers_are_those_of_the_command(run, tmp_path, line):
     (tmp_path / "rules.toml").write_text(RULES)
     for shard in ("0/2", "1/2") if arguments[0] == "merge" else ():
         attnviz.patterns(texts=LINES, shard=shard, resume=tmp_path / f"part-{shard[0]}.record")
-    document, mine = run(*arguments, "--json").document, SAME[line]().to_dict()
+    document, mine = run(*arguments, "--json").document, eval(SAME[line]).to_dict()
     for found_there in (document, mine):
         for part in (found_there, *found_there.get("cards", ())):
             part.pop("source", None)
@@ -203,3 +156,83 @@ def test_a_misspelt_keyword_beside_a_loaded_model_and_a_text_is_named(model, tok
     """It is no argument of the model, which reads no texts."""
     with pytest.raises(TypeError, match=r"'heads': did you mean head\?"):
         attnviz.ablate(model, "a cat", tokenizer=tokenizer, heads="L0H1")
+
+
+TYPES = {
+    name: value
+    for module in (effects, observer, patching, patch, prune, registry, records)
+    for name, value in vars(module).items()
+} | {"CountedDtype": Dtype}
+"""The names that annotations use, whose modules a function imports for type checkers only."""
+
+
+def choices(kind):
+    """The values that a type lists; empty if it lists none."""
+    if get_origin(kind) is Literal:
+        return frozenset(get_args(kind))
+    return frozenset().union(*map(choices, get_args(kind)))
+
+
+@pytest.mark.parametrize("name", sorted({*COMMANDS} - {"docs", "explore", "use"}))
+def test_the_choices_of_an_option_are_those_of_its_keyword(name):
+    options = app_of(name).registered_commands[0].callback.__annotations__
+    keywords = inspect.signature(getattr(attnviz, name)).parameters
+    for option, kind in options.items():
+        listed = choices(get_args(kind)[0])
+        if listed and option in keywords and (name, option) != ("verify", "dtype"):
+            assert choices(eval(keywords[option].annotation, TYPES)) == listed, option
+
+
+HEAD_RULE = """
+[[check]]
+head = "L0H0"
+score = "previous"
+at_least = 0.5
+"""
+
+QUESTIONS = {
+    "ablate": lambda model: attnviz.ablate(model, TEXTS),
+    "align": lambda model: attnviz.align(model, "clips", "words.csv"),
+    "atlas": lambda model: attnviz.atlas(model, TEXTS),
+    "capture": lambda model: attnviz.capture(model, SENTENCE),
+    "check": lambda model: attnviz.check(model, "rules.toml"),
+    "cut": lambda model: attnviz.cut(model, SENTENCE, "it→cat"),
+    "diff": lambda model: attnviz.diff(model, model, TEXTS),
+    "generate": lambda model: attnviz.generate(model, SENTENCE),
+    "head": lambda model: attnviz.head(model, "L0H1", SENTENCE, TEXTS),
+    "heads": lambda model: attnviz.heads(model, SENTENCE),
+    "lens": lambda model: attnviz.lens(model, SENTENCE),
+    "link": lambda model: attnviz.link(model, SENTENCE),
+    "params": lambda model: attnviz.params(model),
+    "patch": lambda model: attnviz.patch(model, "the cat sat", "the dog sat"),
+    "path": lambda model: attnviz.path(model, "L0H0", "the cat sat", "the dog sat"),
+    "patterns": lambda model: attnviz.patterns(model),
+    "prune": lambda model: attnviz.prune(model, TEXTS, heads="L0H1"),
+    "report": lambda model: attnviz.report(model, TEXTS, cards=1),
+    "retrieve": lambda model: attnviz.retrieve(model),
+    "rollout": lambda model: attnviz.rollout(model, SENTENCE),
+    "scaling": lambda model: attnviz.scaling(model, SENTENCE),
+    "verify": lambda model: attnviz.verify(model, SENTENCE),
+    "why": lambda model: attnviz.why(model, SENTENCE),
+}
+
+
+def test_every_function_that_takes_a_model_is_asked():
+    functions = {name: getattr(attnviz, name) for name in attnviz.__all__}
+    assert set(QUESTIONS) == {
+        name
+        for name, function in functions.items()
+        if inspect.isfunction(function) and "AnyModel" in str(inspect.signature(function))
+    }
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_an_answer_or_one_line(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("rules.toml").write_text(HEAD_RULE)
+    try:
+        answer = str(QUESTIONS[name](attnviz.load("mha")))
+    except AttnvizError as error:
+        answer, *further = str(error).splitlines()
+        assert not further
+    assert answer

@@ -1,4 +1,4 @@
-"""``attnviz.heatmap``: colours, notes and scores of any array, worked out by hand."""
+"""``attnviz.heatmap``: any array of weights; its colours, notes and scores, worked out by hand."""
 
 import json
 from types import SimpleNamespace
@@ -9,36 +9,19 @@ import torch
 
 import attnviz
 from attnviz.errors import UsageError
-
-SCREEN = """\
-attention weights · given as a float64 array · 2 heads · 3 tokens
-text   The cat sat
-
-H0 has no label (here peaked .93), sink weight .55; its link furthest above its
-  control is “sat” → “cat”, .80 (control .33). 1 more head below.
-
-the first axis of (2, 3, 3) is read as heads; texts: batch=0
-
-H0 · peaked .93 · uniform .61   H1 · diffuse 1.0
-sink weight .55                 sink weight .42
-entropy 0.21 nats               entropy 0.60 nats
-██ The                          ██ The
-██·· cat                        ▓▓▓▓ cat
-░░██░░ sat                      ▒▒▒▒▒▒ sat
-
-weight  ·· 0  ░░ .05  ▒▒ .25  ▓▓ .50  ██ 1  √ scale; rows attend to columns\
-"""
+from attnviz.inspect.heads.head_maps import as_numpy, weight_matrices
 
 TWO_HEADS = [
     [[1, 0, 0], [1, 0, 0], [0.1, 0.8, 0.1]],
     [[1, 0, 0], [0.5, 0.5, 0], [1 / 3, 1 / 3, 1 / 3]],
 ]
+WEIGHTS = np.array([[0.25, 0.75], [1.0, 0.0]])
 
 
-def test_a_screen():
+def test_a_screen(golden):
     # Sink weight: the mean of 1 and 0.1, and of 1/2 and 1/3. Entropy over queries:
     # (0 + 0 + 0.639) / 3 and (0 + ln 2 + ln 3) / 3.
-    assert str(attnviz.heatmap(TWO_HEADS, "The cat sat")) == SCREEN
+    golden("heatmap", f"{attnviz.heatmap(TWO_HEADS, 'The cat sat')}\n")
 
 
 def test_numbers_and_names():
@@ -266,3 +249,126 @@ class TestBatch:
     def test_another_text_is_refused(self):
         with pytest.raises(UsageError, match="batch=2 is the index of a text in weights"):
             attnviz.heatmap(self.weights, batch=2)
+
+
+class OffersArray:
+    """As a JAX array does: ``__array__`` and nothing else of NumPy's."""
+
+    def __init__(self, array):
+        self._array = array
+
+    def __array__(self, dtype=None, copy=None):
+        return self._array if dtype is None else self._array.astype(dtype)
+
+
+class OffersDlpack:
+    def __init__(self, array):
+        self._array = array
+
+    def __dlpack__(self, **options):
+        return self._array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self._array.__dlpack_device__()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        WEIGHTS,
+        WEIGHTS.tolist(),
+        tuple(map(tuple, WEIGHTS.tolist())),
+        list(WEIGHTS),
+        torch.tensor(WEIGHTS),
+        torch.tensor(WEIGHTS, requires_grad=True),
+        list(torch.tensor(WEIGHTS, requires_grad=True)),
+        OffersArray(WEIGHTS),
+        OffersDlpack(WEIGHTS),
+        [OffersDlpack(row) for row in WEIGHTS],
+        np.asfortranarray(WEIGHTS),
+    ],
+    ids=lambda given: type(given).__name__,
+)
+def test_one_array_in_many_clothes(given):
+    found = as_numpy(given)
+    assert type(found) is np.ndarray
+    assert found.dtype == np.float64
+    assert np.array_equal(found, WEIGHTS)
+
+
+@pytest.mark.parametrize(
+    ("given", "dtype"),
+    [
+        (np.eye(2, dtype=np.float16), np.float32),
+        (np.eye(2, dtype=np.float32), np.float32),
+        (torch.eye(2, dtype=torch.bfloat16), np.float32),
+        (torch.eye(2, dtype=torch.float16, requires_grad=True), np.float32),
+        (np.eye(2, dtype=np.int8), np.float64),
+        (np.eye(2, dtype=bool), np.float64),
+        ([[1, 0], [0, 1]], np.float64),
+    ],
+)
+def test_types_are_kept_or_widened(given, dtype):
+    found = as_numpy(given)
+    assert found.dtype == dtype
+    assert np.array_equal(found, np.eye(2))
+
+
+def test_a_type_of_another_library():
+    ml_dtypes = pytest.importorskip("ml_dtypes")  # JAX's bfloat16, brought by keras
+    found = as_numpy(OffersArray(WEIGHTS.astype(ml_dtypes.bfloat16)))
+    assert found.dtype == np.float32
+    assert np.array_equal(found, WEIGHTS)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("weights", "expected an array of real numbers"),
+        ([["a", "b"]], "expected an array of real numbers"),
+        (object(), "expected an array of real numbers"),
+        (np.eye(2) * 1j, "expected an array of real numbers, got complex128"),
+        ([[0.5, 0.5], [1.0]], "cannot read a list as an array of numbers"),
+        ([], "expected"),
+        (np.zeros(2, dtype="V4"), "expected an array of real numbers"),
+        (1.0, r"got \(\)"),
+        (np.ones(3), r"weights of shape \(query, key\) or \(head, query, key\), got \(3,\)"),
+        (np.ones((2, 5, 3, 3)), r"got \(2, 5, 3, 3\) \(several texts or layers\? choose one, such"),
+        (np.ones((2, 1, 5, 3, 3)), "several texts or layers"),
+        (np.ones((0, 3)), "at least one head, query and key"),
+        (np.ones((2, 0, 3)), "at least one head, query and key"),
+        (np.ones((2, 3, 0)), r"got the shape \(2, 3, 0\)"),
+    ],
+)
+def test_what_is_no_array_of_weights(given, said):
+    with pytest.raises(UsageError, match=said):
+        weight_matrices(given)
+
+
+def test_shapes_that_are_taken():
+    """The given array is left alone."""
+    for shape in ((2, 3), (1, 2, 3), (5, 2, 3), (1, 5, 2, 3), (1, 1, 1, 2, 3)):
+        weights = np.random.default_rng(0).random(shape)
+        before = weights.copy()
+        weights.flags.writeable = False
+        found = weight_matrices(weights)
+        assert found.shape == (shape[-3] if len(shape) > 2 else 1, 2, 3)
+        assert np.array_equal(found, before.reshape(found.shape))
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (np.nan, r"got nan at \[1, 0, 2\]$"),
+        (np.inf, r"got inf at \[1, 0, 2\]"),
+        (-np.inf, "are these scores"),
+        (-0.25, r"got -0.25 at \[1, 0, 2\]: are these scores\? their softmax is the attention"),
+    ],
+)
+def test_numbers_that_are_no_weights(value, said):
+    weights = np.full((2, 3, 3), 1 / 3)
+    weights[1, 0, 2] = value
+    with pytest.raises(UsageError, match=said):
+        weight_matrices(weights)
+    with pytest.raises(ValueError, match=r"at \[0, 2\]"):
+        weight_matrices(weights[1])

@@ -15,7 +15,6 @@ def _identity(array):
 
 @pytest.fixture(params=["numpy", "torch"])
 def convert(request):
-    """Turns a NumPy array into an array of the library under test."""
     return _identity if request.param == "numpy" else torch.from_numpy
 
 
@@ -41,25 +40,7 @@ def close():
     return check
 
 
-@pytest.fixture(scope="session")
-def keras(tmp_path_factory):
-    """Keras on its torch backend, with its settings file out of the home directory."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("KERAS_BACKEND", "torch")
-        patch.setenv("KERAS_HOME", str(tmp_path_factory.mktemp("keras")))
-        import keras
-
-    assert keras.backend.backend() == "torch"
-    return keras
-
-
-@pytest.fixture
-def naive_attention():
-    """Multi-head attention as loops over plain numbers, one head, query and key at a time."""
-    return _naive_attention
-
-
-def _naive_attention(
+def naive_attention(
     state,
     query,
     key,

@@ -28,6 +28,7 @@ GROUPED = decoder_config(
 )
 SMALL = decoder_config(7, 12, 5, (3, 3, 4), layers=1)
 FIELDS = config_to_llama(SMALL, "float32")
+_MISTAKES = yaml.safe_load(Path(__file__).with_name("mistakes.yaml").read_text("utf-8"))
 
 
 def test_writing_and_reading_gives_the_same_configuration():
@@ -62,9 +63,6 @@ def test_what_is_left_out_means_what_it_means_to_transformers():
 )
 def test_the_rotary_base_is_read_in_the_spelling_of_transformers_4_and_5(rope):
     assert read_decoder(FIELDS | rope, SMALL.tensor_shapes()).rope_theta == 777.0
-
-
-_MISTAKES = yaml.safe_load(Path(__file__).with_name("mistakes.yaml").read_text("utf-8"))
 
 
 @pytest.mark.parametrize(("key", "value"), _MISTAKES)

@@ -8,9 +8,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from torch.nn import functional
 from torch.nn import functional as reference
 
 from attnviz.attention.functional import (
+    ACTIVATE,
     attention_scores,
     causal_mask,
     combine_masks,
@@ -27,6 +29,10 @@ from attnviz.attention.functional import (
 
 every_time = settings(derandomize=True, max_examples=50)
 libraries = st.sampled_from([np.asarray, torch.from_numpy])
+SIDES = [(3, 3), (2, 4), (4, 2), (1, 3), (0, 2)]
+ROUNDING = {np.float32: 2e-6, np.float64: 1e-14}
+APPROXIMATED = 4e-7
+"""What the series of the error function may add, which is exact to 1.5e-7."""
 
 
 def scores(elements):
@@ -110,14 +116,6 @@ def test_a_wider_mask_does_not_widen_the_weights(convert, normal):
     np.testing.assert_array_equal(weights, np.broadcast_to(np.eye(5), (3, 5, 5)))
 
 
-def test_a_mask_of_integers_is_refused(convert, normal):
-    query = convert(normal(3, 5, 4))
-    with pytest.raises(
-        ValueError, match=r"boolean \(True = visible\) or additive float, not .*int64"
-    ):
-        masked_softmax(attention_scores(query, query), convert(np.ones((5, 5), dtype=np.int64)))
-
-
 def test_project_is_a_linear_layer(convert, close, normal):
     x, weight, bias = normal(2, 5, 7), normal(3, 7), normal(3)
     expected = reference.linear(*map(torch.from_numpy, (x, weight, bias)))
@@ -164,9 +162,6 @@ def test_gradients_of_a_hidden_row_are_zero(normal):
     assert (query.grad[0, 1] == 0).all()
 
 
-SIDES = [(3, 3), (2, 4), (4, 2), (1, 3), (0, 2)]
-
-
 @pytest.mark.parametrize(("queries", "keys"), SIDES)
 def test_causal_mask_is_aligned_at_the_end(convert, queries, keys):
     mask = causal_mask(queries, keys, like=convert(np.zeros(1)))
@@ -209,6 +204,40 @@ def test_masks_combine(convert):
 
 def test_a_mask_of_ones_and_zeros_is_refused_with_what_to_write(convert, normal):
     query, flags = convert(normal(3, 5, 4)), np.tri(5).astype(np.float32)
-    with pytest.raises(ValueError, match=r"of 0 and 1, .* write mask\.(bool|astype)\("):
-        masked_softmax(attention_scores(query, query), convert(flags))
+    for mask, said in (
+        (flags, r"of 0 and 1, .* write mask\.(bool|astype)\("),
+        (flags.astype(np.int64), r"boolean \(True = visible\) or additive float, not .*int64"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            masked_softmax(attention_scores(query, query), convert(mask))
     masked_softmax(attention_scores(query, query), convert(flags - 1))  # added, as numbers are
+
+
+TORCH = {
+    "silu": functional.silu,
+    "gelu": functional.gelu,
+    "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
+    "relu": functional.relu,
+}
+
+
+@pytest.mark.parametrize("dtype", ROUNDING)
+@pytest.mark.parametrize("name", TORCH)
+def test_each_activation_is_torchs_within_rounding(name, dtype):
+    x = np.concatenate([np.linspace(-200, 200, 4001), np.linspace(-6, 6, 4001), [-0.0, 0.0]])
+    given = x.astype(dtype)
+    kept = given.copy()
+    found = ACTIVATE[name](given.reshape(2, -1)).ravel()
+    expected = TORCH[name](torch.from_numpy(given.astype(np.float64))).numpy()
+    allowed = ROUNDING[dtype] * np.maximum(np.abs(x), 1) + (name == "gelu") * APPROXIMATED
+    assert found.dtype == dtype
+    assert (np.abs(found - expected) <= allowed).all()
+    np.testing.assert_array_equal(given, kept)  # what is activated may be needed again
+
+
+@pytest.mark.parametrize("name", TORCH)
+def test_no_number_stays_no_number(name):
+    x = np.array([np.nan, 1.0], np.float32)
+    found = ACTIVATE[name](x)
+    assert np.isnan(found[0])
+    assert np.isfinite(found[1])

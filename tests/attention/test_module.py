@@ -1,10 +1,18 @@
+"""Multi-head attention and its three scores, in torch and in NumPy, against loops."""
+
+import dataclasses
+import math
+
 import numpy as np
 import pytest
 import torch
 from torch.nn import functional
 
+from attnviz.attention.functional import additive_scores, scores_by
 from attnviz.attention.module import MultiHeadAttention, fused_attention
 from attnviz.attention.numpy_attention import NumpyAttention
+
+from .conftest import naive_attention
 
 SHAPES = {
     "self": {},
@@ -13,12 +21,7 @@ SHAPES = {
     "narrow heads": {"head_dim": 2},
     "wide values": {"value_dim": 5, "output_width": 7},
     "other inputs": {"key_width": 5, "value_width": 3},
-    "no biases": {
-        "query_bias": False,
-        "key_bias": False,
-        "value_bias": False,
-        "output_bias": False,
-    },
+    "no biases": {f"{name}_bias": False for name in ("query", "key", "value", "output")},
     "causal": {"causal": True},
     "rotary": {"rotary": 100.0, "head_dim": 6, "causal": True, "kv_heads": 2},
     "unscaled": {"score": "dot", "kv_heads": 2},
@@ -62,7 +65,7 @@ def inputs(normal):
 
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("name", SHAPES)
-def test_equals_the_naive_loop(build, inputs, naive_attention, close, name, padded):
+def test_equals_the_naive_loop(build, inputs, close, name, padded):
     options = SHAPES[name]
     attention = build(**options)
     query, key, value = inputs(options)
@@ -305,3 +308,55 @@ def test_attention_learns_in_bfloat16_what_it_learns_in_float32(scale):
     torch.testing.assert_close(output.float(), expected, atol=0.03, rtol=0.03)
     for ours, theirs in zip(narrow, wide, strict=True):
         torch.testing.assert_close(ours.grad.float(), theirs.grad, atol=0.05, rtol=0.05)
+
+
+def test_by_hand(convert, close):
+    query = convert(np.array([[[1.0, 2.0, 0.0, -1.0]]]))
+    key = convert(np.array([[[3.0, 0.5, 7.0, 2.0], [-1.0, -2.0, 0.0, 1.0]]]))
+    close(scores_by("dot", query, key), [[[2, -6]]])
+    close(scores_by("scaled-dot", query, key), [[[1, -3]]])
+    tanh = math.tanh
+    expected = tanh(4) + tanh(2.5) + tanh(7) + tanh(1)
+    close(scores_by("additive", query, key), [[[expected, 0]]])
+    weighted = additive_scores(query, key, convert(np.array([2.0, 0.0, 0.0, -1.0])))
+    close(weighted, [[[2 * tanh(4) - tanh(1), 0]]])
+
+
+# The layers of Keras take one head's query, value and key, and no projections.
+
+
+def test_the_vector_learns(normal):
+    attention = MultiHeadAttention(12, 4, score="additive")
+    attention(torch.from_numpy(normal(2, 5, 12))).square().sum().backward()
+    assert attention.score_weight.shape == (4, 3)
+    for parameter in attention.parameters():
+        assert torch.isfinite(parameter.grad).all()
+    assert (attention.score_weight.grad != 0).any()
+    count = sum(parameter.numel() for parameter in attention.parameters())
+    assert count == 4 * 12 * 12 + 4 * 12 + 12
+    assert "score=additive" in repr(attention)
+
+
+def test_the_vector_is_drawn_xavier_uniform_and_last():
+    additive = NumpyAttention.random(30, 6, seed=3, score="additive")
+    plain = NumpyAttention.random(30, 6, seed=3)
+    for name in ("query_weight", "key_weight", "value_weight", "output_weight"):
+        np.testing.assert_array_equal(getattr(additive, name), getattr(plain, name))
+    for vector in (
+        additive.score_weight,
+        MultiHeadAttention(30, 6, score="additive").score_weight.detach().numpy(),
+    ):
+        assert vector.shape == (6, 5)
+        assert 0.8 < np.abs(vector).max() <= 1  # sqrt(6 / (5 + 1))
+
+
+def test_what_does_not_fit_is_refused():
+    with pytest.raises(ValueError, match="one of scaled-dot, dot, additive, got 'cosine'"):
+        MultiHeadAttention(12, 4, score="cosine")
+    plain = NumpyAttention.random(12, 4)
+    with pytest.raises(ValueError, match="one of scaled-dot, dot, additive, got 'cosine'"):
+        dataclasses.replace(plain, score="cosine")
+    with pytest.raises(ValueError, match="belongs to additive scores, not to scaled-dot"):
+        dataclasses.replace(plain, score_weight=np.ones((4, 3)))
+    with pytest.raises(ValueError, match=r"score_weight of shape \(4, 3\), got \(3, 4\)"):
+        dataclasses.replace(plain, score="additive", score_weight=np.ones((3, 4)))

@@ -16,18 +16,7 @@ from attnviz.engine import patchable
 from attnviz.models.bundled import Bundled
 from attnviz.texts import built_in_texts, natural_texts
 
-from ..inspect.diff.planted import (
-    EVERY,
-    LAYERS,
-    changed_model,
-    floor_of,
-    floor_of_both,
-    four_bits,
-    maps_of,
-    permute_queries,
-    verdict,
-    zero_head,
-)
+from ..inspect.diff import planted
 
 pytestmark = pytest.mark.benchmark
 
@@ -36,6 +25,7 @@ SENTENCES = [
     sentence.strip() + "." for text in natural_texts() for sentence in text.split(".")[:-1]
 ]
 SENTENCES = [sentence for sentence in SENTENCES if len(sentence.split()) > 5]
+ONE_HEAD = ("queries permuted", "head zeroed")
 
 
 def training_step(tensors, model, text, rate=3e-4):
@@ -85,17 +75,17 @@ def test_a_model_with_itself():
     largest = 0.0
     for a in ("float32", "bfloat16") * 5:
         texts = [SENTENCES[at] for at in generator.choice(len(SENTENCES), 10, replace=False)]
-        first = maps_of(models[a], texts)
-        floor = floor_of(load_transformers(str(TINY), LoadOptions(dtype=a)), first, texts)
+        first = planted.maps_of(models[a], texts)
+        floor = planted.floor_of(load_transformers(str(TINY), LoadOptions(dtype=a)), first, texts)
         for count, (name, model), rows in product(threads, models.items(), copies):
             before = torch.get_num_threads()
             torch.set_num_threads(count)
             with batched(rows):
-                second = maps_of(model, texts)
+                second = planted.maps_of(model, texts)
             torch.set_num_threads(before)
-            found = verdict(first, second, floor, seed=runs)
+            found = planted.verdict(first, second, floor, seed=runs)
             false = len(found.changed | found.output_changed)
-            runs, heads, wrong = runs + 1, heads + len(EVERY), wrong + false
+            runs, heads, wrong = runs + 1, heads + len(planted.EVERY), wrong + false
             wrong_runs += false > 0
             largest = max(largest, floor.js)
             if false:
@@ -107,25 +97,26 @@ def test_a_model_with_itself():
 
 
 PLANTS = {
-    "queries permuted": lambda t, at: permute_queries(t, EVERY[at % 24], at),
-    "head zeroed": lambda t, at: zero_head(t, EVERY[at % 24]),
-    "4-bit noise in a layer": lambda t, at: four_bits(t, at % LAYERS, at),
+    "queries permuted": lambda t, at: planted.permute_queries(t, planted.EVERY[at % 24], at),
+    "head zeroed": lambda t, at: planted.zero_head(t, planted.EVERY[at % 24]),
+    "4-bit noise in a layer": lambda t, at: planted.four_bits(t, at % planted.LAYERS, at),
     "one training step": lambda t, at: training_step(t, Bundled(), SENTENCES[at]),
 }
-ONE_HEAD = ("queries permuted", "head zeroed")
 
 
 def test_planted_changes():
     model, texts = Bundled(), built_in_texts().texts
-    first = maps_of(model, texts)
-    floor = floor_of(model, first, texts)
+    first = planted.maps_of(model, texts)
+    floor = planted.floor_of(model, first, texts)
     print(f"\nnoise floor {floor.js:.1e} bits\n{'25 of each':<26}found  planted head first")
     for name, plant in PLANTS.items():
         found = right = 0
         for at in range(25):
-            changed = changed_model(model, lambda t, plant=plant, at=at: plant(t, at))
-            second = maps_of(changed, texts)
-            said = verdict(first, second, floor_of_both((model, first), (changed, second), texts))
+            changed = planted.changed_model(model, lambda t, plant=plant, at=at: plant(t, at))
+            second = planted.maps_of(changed, texts)
+            said = planted.verdict(
+                first, second, planted.floor_of_both((model, first), (changed, second), texts)
+            )
             found += said.found
-            right += said.first == EVERY[at % 24]
+            right += said.first == planted.EVERY[at % 24]
         print(f"{name:<26}{found:>5}  {right if name in ONE_HEAD else '-':>18}")

@@ -183,9 +183,6 @@ def error_table(bench):
             break
 
 
-# Ratios to the trunk --------------------------------------------------------------------------
-
-
 class Scores:
     """Scores each layer from its sums, with buckets for pooled maps of 64 × 64."""
 
@@ -256,9 +253,6 @@ class Ratios:
             memory(grown),
         )
         self.before = tokens, time.perf_counter() - start
-
-
-# Scans and patches beside the loop ------------------------------------------------------------
 
 
 @torch.inference_mode()
@@ -375,9 +369,6 @@ def interventions(bench):
                 memory(bench.peak(run)),
                 f"{max(apart):.1e}" if apart else "",
             )
-
-
-# The command heads ----------------------------------------------------------------------------
 
 
 def whole_heads(bench, lengths):

@@ -50,8 +50,9 @@ def test_fifteen_lines_about_what_is_shown(redrawn, name, tmp_path):
         assert max(map(cell_len, said)) <= 80
         assert "--ascii" not in more or "".join(said).isascii()
         assert said[-1] == f"More: attnviz docs {arguments[0]}."
-        for words in leads(said):
-            for word in words:
+        leads = [line.partition(": ")[0] for line in said[1:-1] if not line.startswith("  ")]
+        for lead in leads:
+            for word in lead.split(", "):
                 assert re.search(rf"(?<![\w-]){re.escape(word)}(?!\w)", screen), (more, word)
     if name not in {"sweep", "train"}:
         wide = redrawn(*arguments, "--full", "--width", "120", "--explain", "--quiet")
@@ -64,12 +65,6 @@ def parted(out):
     assert lead
     assert "How to read this" not in said
     return screen, (lead + said).splitlines()
-
-
-def leads(said):
-    """The words before each colon, without the first and the last sentence."""
-    begin = [line for line in said[1:-1] if not line.startswith("  ")]
-    return [line.partition(": ")[0].split(", ") for line in begin]
 
 
 def test_in_a_terminal_it_stands_below_the_first_screen(redrawn):

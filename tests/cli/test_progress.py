@@ -55,12 +55,7 @@ def test_what_goes_wrong_inside_passes_through():
     assert "\x1b[?25h" in printed(shown)  # the cursor is back
 
 
-# While a model runs -----------------------------------------------------------------------------
-
-
 class Clock:
-    """A clock that is set by hand."""
-
     def __init__(self):
         self.now = 100.0
 

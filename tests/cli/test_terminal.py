@@ -30,14 +30,6 @@ def surroundings(monkeypatch):
     return monkeypatch
 
 
-def coloured(surroundings, terminal, choice="auto", **env):
-    for name, value in env.items():
-        surroundings.setenv(name, value)
-    surroundings.setattr(sys, "stdout", Stream(terminal))
-    console = open_console(80, choice)
-    return None if console.no_color else console.color_system
-
-
 @pytest.mark.parametrize(
     ("terminal", "choice", "env", "expected"),
     [
@@ -57,7 +49,11 @@ def coloured(surroundings, terminal, choice="auto", **env):
     ],
 )
 def test_colours(surroundings, terminal, choice, env, expected):
-    assert coloured(surroundings, terminal, choice, **env) == expected
+    for name, value in env.items():
+        surroundings.setenv(name, value)
+    surroundings.setattr(sys, "stdout", Stream(terminal))
+    console = open_console(80, choice)
+    assert (None if console.no_color else console.color_system) == expected
 
 
 def test_a_width_that_can_be_drawn_in(surroundings):

@@ -1,7 +1,4 @@
-"""What a page says of options, sizes and numbers is so, whatever its outputs are.
-
-The page on the induction circuit says no number in its prose that its commands do not print.
-"""
+"""What a page says of options, sizes, numbers and files is so, whatever its outputs are."""
 
 import re
 from functools import cache
@@ -18,11 +15,17 @@ from ..manual_pages import PAGES, README, blocks
 
 OTHERS = {"--version", "--help", "--install-completion"}
 FOREIGN = ("venv", "pip", "pytest", "torchrun", "sbatch", "benchmarks")
+TEXT = (Path(attnviz.__file__).parent / "docs" / "circuit.md").read_text(encoding="utf-8")
+NUMBER = re.compile(r"(?<![\w.])[+-]?(?:\d*\.\d+|\d{2,3}\b)%?")
+ROOT = Path(__file__).parent.parent.parent
+FOLDERS = ("attnviz", "configs", "tests", ".github", ".ci")
+PATH = re.compile(r"(?<![\w/.-])(?:attnviz|tests|\.github|\.ci)/[\w./-]*\w")
+EXAMPLES = ("entropy",)
+"""Words of the files that the worked examples of the page on the design make up."""
 
 
 @cache
 def options():
-    """Every option of every command."""
     group = typer.main.get_group(app)
     found = set(OTHERS)
     for name in COMMANDS:
@@ -55,12 +58,32 @@ def test_the_readme_is_short():
     assert len(README.read_text(encoding="utf-8").split()) <= 1200
 
 
-TEXT = (Path(attnviz.__file__).parent / "docs" / "circuit.md").read_text(encoding="utf-8")
-NUMBER = re.compile(r"(?<![\w.])[+-]?(?:\d*\.\d+|\d{2,3}\b)%?")
-
-
 def test_every_number_of_the_prose_is_printed():
     printed = {number for block in blocks(TEXT) for number in NUMBER.findall(block.body)}
     said = NUMBER.findall(re.sub(r"^```.*?^```$", "", TEXT, flags=re.DOTALL | re.MULTILINE))
     assert len(said) > 8
     assert not set(said) - printed
+
+
+def written():
+    found = [*ROOT.glob("*.md"), *ROOT.glob(".*.toml")]
+    for folder in FOLDERS:
+        for ending in ("md", "toml", "txt", "yml"):
+            found += (ROOT / folder).rglob(f"*.{ending}")
+    return sorted(found)
+
+
+def named(text):
+    return {path for path in PATH.findall(text) if not any(word in path for word in EXAMPLES)}
+
+
+def test_a_path_that_is_named_is_there():
+    text = "As `tests/oracle/lines.txt` says (attnviz/draw), x/tests/y and https://h/attnviz/z not."
+    assert named(text) == {"tests/oracle/lines.txt", "attnviz/draw"}
+    missing = {
+        (str(page.relative_to(ROOT)), path)
+        for page in written()
+        for path in named(page.read_text(encoding="utf-8"))
+        if not (ROOT / path).exists()
+    }
+    assert missing == set()

@@ -32,7 +32,6 @@ def middle(texts, place):
 
 
 def columns(line):
-    """The line with a character for each column."""
     return "".join(letter + " " * (width(letter) - 1) for letter in line)
 
 

@@ -6,7 +6,6 @@ import pytest
 
 from attnviz.draw.document import Column, Document, Group, Row, Table
 from attnviz.draw.values import brief
-from attnviz.errors import UsageError
 
 
 def answer(rows, finding="L0H1 wins.", **fields):
@@ -57,9 +56,3 @@ def test_a_command_prints_it(redrawn, name):
     assert told["command"] == name
     assert told["finding"]
     assert 1 <= len(told["rows"]) <= 10 or name == "rollout"
-
-
-def test_one_kind_of_json_is_asked_for(run):
-    result = run("heads", "The cat sat.", "--json", "--brief")
-    assert result.code == UsageError.exit_code
-    assert result.err == "attnviz: expected --json or --brief, not both\n"

@@ -188,9 +188,6 @@ def test_the_stated_width_is_kept(reports, room, count):
         assert max(map(cell_len, lines_of(block))) <= block.width <= room
 
 
-# Long texts ----------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def long(reports):
     return reports([f" w{i}" for i in range(400)], heads=(1,))

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import attnviz
 from attnviz.draw import drawing_plot
 from attnviz.draw.document import Document, Group, Map, Maps
-from attnviz.draw.drawing import Cells
+from attnviz.draw.drawing import Cells, Label
 from attnviz.draw.drawing_plot import Pen, write_drawing
-from attnviz.draw.figure import document_drawing
+from attnviz.draw.figure import document_drawing, slide_drawing
 from attnviz.draw.maps import weight_steps
 from attnviz.draw.palette import colour_table, to_hex
 from attnviz.draw.svg import svg_document
@@ -113,9 +114,6 @@ def test_all_maps_of_a_file_have_values_or_none():
     assert values(Maps([shown(short), shown(long)])) == []
 
 
-# Through matplotlib --------------------------------------------------------------------------
-
-
 def placed(drawing, x=0.0, y=0.0):
     """The maps of a drawing, each with the corner that it is drawn at."""
     yield from ((x + item.x, y + item.y, item) for item in drawing.items if isinstance(item, Cells))
@@ -173,3 +171,27 @@ def test_too_many_maps_for_a_picture_are_refused():
     _, drawing = drawn([f"w{n}" for n in range(99)], heads=171)
     with pytest.raises(UsageError, match="too large: choose fewer heads"):
         picture(drawing)
+
+
+@pytest.fixture(scope="module")
+def report():
+    return attnviz.heads("tiny", "The cat sat on the mat.")
+
+
+def test_it_has_the_finding_inside_16_to_9(report):
+    drawing = slide_drawing(report.document(), "viridis")
+    assert drawing.width / drawing.height == 16 / 9
+    words = " ".join(item.content for item in drawing.items if isinstance(item, Label))
+    assert " ".join(report.finding.split()[:6]) in " ".join(words.split())
+    assert all(
+        0 <= item.x <= drawing.width and 0 <= item.y <= drawing.height for item in drawing.items
+    )
+    assert all(label.ink for label in drawing.items if isinstance(label, Label))
+
+
+def test_pictures_of_it(report, tmp_path):
+    report.save(tmp_path / "s.svg", slide=True)
+    assert 'viewBox="0 0 1024 576"' in (tmp_path / "s.svg").read_text()
+    image = pytest.importorskip("matplotlib.image")
+    report.save(tmp_path / "s.png", slide=True)
+    assert image.imread(tmp_path / "s.png").shape[:2] == (1080, 1920)

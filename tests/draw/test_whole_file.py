@@ -21,6 +21,11 @@ from attnviz.errors import LoadError, UsageError
 
 from ..terminals import POSIX
 
+FULL = OSError(errno.ENOSPC, "No space left on device")
+SOCKET = pytest.param("socket", marks=pytest.mark.skipif(sys.platform != "linux", reason="root"))
+DEVICES = ("fifo", "directory", SOCKET, "loop", "/dev/null", "/dev/zero")
+SPECIAL = (*DEVICES, "real", "missing")
+
 
 def test_content_appears_at_the_end(tmp_path):
     path = tmp_path / "out.bin"
@@ -30,9 +35,6 @@ def test_content_appears_at_the_end(tmp_path):
         assert not path.exists()
     assert path.read_bytes() == b"half"
     assert os.listdir(tmp_path) == ["out.bin"]
-
-
-FULL = OSError(errno.ENOSPC, "No space left on device")
 
 
 @pytest.mark.parametrize("error", [ValueError("bug"), KeyboardInterrupt(), FULL], ids=repr)
@@ -99,11 +101,6 @@ def written(path, named, meanwhile=lambda: None):
     with whole_file(path, named=named) as stream:
         stream.write(b"new")
         meanwhile()
-
-
-SOCKET = pytest.param("socket", marks=pytest.mark.skipif(sys.platform != "linux", reason="root"))
-DEVICES = ("fifo", "directory", SOCKET, "loop", "/dev/null", "/dev/zero")
-SPECIAL = (*DEVICES, "real", "missing")
 
 
 @POSIX

@@ -27,6 +27,10 @@ _AUTO = {
 }
 _GPTJ_LOOKS_UP = hasattr(modeling_gptj, "ALL_ATTENTION_FUNCTIONS")
 """GPT-J and CodeGen use transformers' attention interface since transformers 5.24."""
+_TABLE = Path(__file__).with_name("architectures.yaml").read_text(encoding="utf-8")
+QUICK = ("gpt2", "llama", "gemma2", "gpt_oss", "qwen3_next", "bert", "albert", "t5", "bloom")
+"""Fused and grouped projections, caps, sinks, windows, gates, layers without attention or that
+share weights, both stacks, distances, and attention that a model computes by itself."""
 
 
 @dataclass
@@ -47,16 +51,11 @@ class Architecture:
     registered: bool = True
 
 
-_TABLE = Path(__file__).with_name("architectures.yaml").read_text(encoding="utf-8")
 ARCHITECTURES = {
     name: Architecture(**row) for name, row in yaml.safe_load(_TABLE)["architectures"].items()
 }
 for _name in ("gptj", "codegen"):
     ARCHITECTURES[_name].registered = _GPTJ_LOOKS_UP
-
-QUICK = ("gpt2", "llama", "gemma2", "gpt_oss", "qwen3_next", "bert", "albert", "t5", "bloom")
-"""Fused and grouped projections, caps, sinks, windows, gates, layers without attention or that
-share weights, both stacks, distances, and attention that a model computes by itself."""
 
 
 def quick_or_long(names):

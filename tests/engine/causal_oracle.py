@@ -33,7 +33,6 @@ def reported(model, ids):
 
 
 def loss_of(model, ids):
-    """Next-token cross-entropy in nats."""
     logits = runs(model, ids).logits[0].float()
     return float(functional.cross_entropy(logits[:-1], ids[0, 1:]))
 

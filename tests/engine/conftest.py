@@ -24,12 +24,6 @@ class Recorder:
         self.seen[kind, layer] = torch.cat([known.to(weights), weights[None]])
 
 
-@pytest.fixture
-def recorder():
-    """Makes recorders: ``recorder()`` wants all, ``recorder({("self", 1)})`` one layer."""
-    return Recorder
-
-
 @pytest.fixture(autouse=True)
 def _one_thread(one_thread):
     """Small matrices are slower on several threads."""

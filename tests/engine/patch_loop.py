@@ -17,6 +17,11 @@ from torch import Tensor
 
 from .ablation_loop import PROJECTIONS, takes_cache
 
+_LLAMA = "model.layers.{}.self_attn.{}_proj"
+_BERT = "{}.encoder.layer.{{}}.attention.self.{{}}"
+_LETTER = {"query": "q", "key": "k", "value": "v"}
+_TABLE = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+
 
 @dataclass(frozen=True)
 class Place:
@@ -44,10 +49,6 @@ def split(heads, part=0, parts=1, by_head=False):
     return view
 
 
-_LLAMA = "model.layers.{}.self_attn.{}_proj"
-_BERT = "{}.encoder.layer.{{}}.attention.self.{{}}"
-_LETTER = {"query": "q", "key": "k", "value": "v"}
-_TABLE = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 _STACKS = {
     "t5": ("{}.block.{{}}", {"encoder": "layer.1", "other": "layer.2"}, "DenseReluDense"),
     **dict.fromkeys(("bart", "marian"), ("model.{}.layers.{{}}", {}, "fc2")),

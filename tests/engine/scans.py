@@ -28,7 +28,6 @@ def torch_scan(model, texts=(IDS,), references=(), kind="self", mask=None, **opt
 
 
 def every(scan):
-    """Each head alone."""
     return [Variant(((layer, head),)) for layer, some in scan.heads.items() for head in range(some)]
 
 

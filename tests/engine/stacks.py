@@ -55,12 +55,10 @@ class Both(NamedTuple):
 
     @property
     def heads(self):
-        """Every (layer, head)."""
         shape = self.numpy.stack.shape
         return [(layer, head) for layer in range(shape.layers) for head in range(shape.heads)]
 
     def scans(self, texts, references=(), **options):
-        """A scan in NumPy, and one by torch."""
         inputs, others = ([Input.of_ids(ids) for ids in some] for some in (texts, references))
         chosen = ScanOptions(**options)
         patchable = patchable_transformers(self.model, "self", inputs[0], MASK)
@@ -80,7 +78,6 @@ class Both(NamedTuple):
 
 
 def both(name, directory):
-    """A model of the table of families."""
     return of_model(made(directory, name), directory)
 
 

@@ -30,6 +30,7 @@ MODELS = {
     "roberta": ("roberta", BERT),
     "distilbert": ("distilbert", {"dim": 21, "n_layers": 2, "n_heads": 3}),
 }
+OTHER = (3, 8, 2, 11, 13, 30, 5, 33, 21, 4)
 
 
 def given(*ids):
@@ -193,9 +194,6 @@ def test_what_a_head_of_the_last_block_adds_to_each_start():
         changes = dict((*reading.raises, *reading.lowers))
         expected = {CONTEXT[at]: float(one) for at, one in enumerate(added)}
         assert changes == pytest.approx(expected, abs=1e-5)
-
-
-OTHER = (3, 8, 2, 11, 13, 30, 5, 33, 21, 4)
 
 
 def starts(model, ids, edit=None):

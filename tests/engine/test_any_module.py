@@ -18,6 +18,13 @@ from attnviz.errors import UnsupportedError, UsageError
 BATCH, QUERIES, KEYS, HEADS, WIDTH = 2, 5, 7, 4, 16
 LATER = torch.ones(QUERIES, QUERIES).triu(1).bool()
 PADDED = torch.tensor([[False] * 5, [False, False, False, True, True]])
+layer = partial(nn.TransformerEncoderLayer, WIDTH, HEADS, 32, batch_first=True)
+KINDS = {}
+HINT = {"is_causal": True, "need_weights": False}
+token_first = partial(nn.MultiheadAttention, WIDTH, HEADS)
+stack = partial(nn.TransformerEncoder, layer(), 2)
+two_stacks = partial(nn.Transformer, WIDTH, HEADS, 1, 1, 32, batch_first=True)
+own_attention = partial(attnviz.MultiHeadAttention, WIDTH, HEADS, kv_heads=2, causal=True)
 
 
 def texts(*shape):
@@ -127,9 +134,6 @@ class Twice(nn.Module):
         return self.block(self.block(x))
 
 
-layer = partial(nn.TransformerEncoderLayer, WIDTH, HEADS, 32, batch_first=True)
-
-
 def mha(**more):
     return nn.MultiheadAttention(WIDTH, HEADS, dropout=0.2, batch_first=True, **more)
 
@@ -157,7 +161,6 @@ def of_two_stacks(own):
 
 
 Z = texts(BATCH, KEYS, 6), texts(BATCH, KEYS, 3)
-KINDS = {}
 
 
 def kind(name, make, inputs, expected, **named):
@@ -176,19 +179,15 @@ def by_calls(own):
 
 SELF, HIDDEN = (X, X, X), PADDED[:, None, None]
 TURNED = tuple(x.transpose(0, 1) for x in (X, Y, Y))
-HINT = {"is_causal": True, "need_weights": False}
 kind("self", mha, SELF, lambda own: [packed(own, X, X)])
-token_first = partial(nn.MultiheadAttention, WIDTH, HEADS)
 kind("cross", token_first, TURNED, lambda own: [packed(own, X, Y)], need_weights=False)
 kind("widths", lambda: mha(kdim=6, vdim=3), (X, *Z), lambda own: [packed(own, X, Z[0])])
 kind("one text", mha, (X[0], X[0], X[0]), lambda own: [packed(own, X[:1], X[:1])])
 kind("causal", mha, SELF, lambda own: [packed(own, X, X, LATER)], attn_mask=LATER, **HINT)
 kind("float mask", mha, SELF, lambda own: [packed(own, X, X, FLOATS)], attn_mask=FLOATS)
 kind("padded", mha, SELF, lambda own: [packed(own, X, X, HIDDEN)], key_padding_mask=PADDED)
-stack = partial(nn.TransformerEncoder, layer(), 2)
 kind("fast path", stack, (X,), lambda own: of_layers(own, None))
 kind("causal stack", stack, (X,), lambda own: of_layers(own, LATER), mask=LATER, is_causal=True)
-two_stacks = partial(nn.Transformer, WIDTH, HEADS, 1, 1, 32, batch_first=True)
 kind("two stacks", two_stacks, (Y, X), of_two_stacks, tgt_mask=LATER)
 grouped = fused(enable_gqa=True, is_causal=True)
 kind("fused groups", lambda: Split(grouped, 2), (X,), lambda own: seen_by_split(own, LATER))
@@ -200,7 +199,6 @@ kind("einsum", lambda: Split(by_einsum), (X,), seen_by_split)
 kind("bmm", lambda: Split(by_bmm), (X,), lambda own: seen_by_split(own, FLOATS))
 kind("heads in a list", Listed, (X,), by_lists)
 kind("called twice", Twice, (X,), by_calls)
-own_attention = partial(attnviz.MultiHeadAttention, WIDTH, HEADS, kv_heads=2, causal=True)
 kind("the library's own", own_attention, (X,), lambda own: [own(X, return_weights=True)[1]])
 
 

@@ -11,6 +11,8 @@ from attnviz.records import ModelInfo, Tokens
 from ..small_models import ShowsWeights
 
 SENTENCE = "The cat sat on the mat because it was tired."
+CAUSAL = [[1.0, 0.0], [0.25, 0.75]]
+BOTH_WAYS = [[0.5, 0.5], [0.25, 0.75]]
 
 
 class Fake(ShowsWeights):
@@ -39,10 +41,6 @@ class Fake(ShowsWeights):
             self.asked.append(layer)
             if wants(layer):
                 observe(layer, 0, weights[None], None)
-
-
-CAUSAL = [[1.0, 0.0], [0.25, 0.75]]
-BOTH_WAYS = [[0.5, 0.5], [0.25, 0.75]]
 
 
 def record_of(model, text="a b", **choice):

@@ -3,7 +3,6 @@
 import copy
 import io
 import json
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -132,45 +131,6 @@ def test_places_are_said_in_words(places, devices, said):
         hf_device_map=places, named_modules=lambda: [(name, None) for name in names]
     )
     assert placement.places_of(model) == (devices, (said,) * bool(said))
-
-
-@pytest.mark.parametrize(
-    ("named", "said"),
-    [
-        ("file", "--offload 'file' is not a directory: name one, or a new one"),
-        ("x" * 300, "…' cannot be made: File name too long; name another"),
-        ("file/under", "--offload 'file/under' cannot be made: Not a directory; name another"),
-    ],
-)
-def test_a_place_on_disk_that_is_no_directory_is_refused(
-    named, said, run, checkpoint, tmp_path, monkeypatch
-):
-    place = str(checkpoint("llama"))
-    monkeypatch.chdir(tmp_path)
-    Path("file").write_text("")
-    found = run("rollout", TEXT, "--model", place, "--device", "auto", "--offload", named)
-    assert (found.code, found.out) == (3, "")
-    assert found.err.startswith("attnviz: --offload ")
-    assert found.err.endswith(f"{said}\n")
-    assert found.err.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--max-memory", "2GB"], "--max-memory is for --device auto, which places layers: add"),
-        (["--offload", "there"], "--offload is for --device auto, which places layers: add"),
-        (["--device", "auto", "--max-memory", "2"], "expected a size with its unit, such as 2GB"),
-        (["--device", "auto", "--max-memory", "0"], "with its unit, such as 24GB or 512MiB"),
-        (["--device", "auto", "--tp"], "--tp"),
-        (["--tp"], "start them with torchrun --nproc-per-node 2 -m attnviz rollout"),
-    ],
-)
-def test_options_that_do_not_fit_are_refused(arguments, said, run, checkpoint):
-    found = run("rollout", TEXT, "--model", str(checkpoint("llama")), *arguments)
-    assert (found.code, found.out) == (2, "")
-    assert said in found.err
-    assert found.err.count("\n") == 1
 
 
 def test_accelerate_is_named_where_it_is_missing(monkeypatch):

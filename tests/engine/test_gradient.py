@@ -17,6 +17,7 @@ from .architectures import ARCHITECTURES, inputs_of, small_model
 from .scans import IDS, input_of
 
 STEP = 1e-3
+TEXTS = [Input.of_ids(ids) for ids in (IDS, tuple(reversed(IDS)), IDS[4:])]
 
 
 def loss_with_gate(model, name, kind, heads, pair, gate, inputs, masked):
@@ -73,9 +74,6 @@ def test_every_score_is_the_slope_of_the_loss(name, kind):
     assert [parameter.requires_grad for parameter in model.parameters()] == before
     assert all(parameter.grad is None for parameter in model.parameters())
     assert not any(module._forward_pre_hooks for module in model.modules())
-
-
-TEXTS = [Input.of_ids(ids) for ids in (IDS, tuple(reversed(IDS)), IDS[4:])]
 
 
 def test_absolute_values_are_taken_for_each_text():

@@ -10,14 +10,7 @@ from attnviz.engine.patchable import patchable_transformers
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import ModelInfo
 
-from .architectures import (
-    ARCHITECTURES,
-    eager_attentions,
-    inputs_of,
-    quick_or_long,
-    small_model,
-    state_of,
-)
+from . import architectures
 from .scans import input_of
 
 
@@ -32,18 +25,18 @@ class Seen:
         return outputs
 
 
-@pytest.mark.parametrize("name", quick_or_long(ARCHITECTURES))
+@pytest.mark.parametrize("name", architectures.quick_or_long(architectures.ARCHITECTURES))
 def test_one_pass_gives_what_three_give(name):
-    model, inputs = small_model(name), inputs_of(name)
+    model, inputs = architectures.small_model(name), architectures.inputs_of(name)
     given, seen = input_of(inputs), Seen()
-    both = ARCHITECTURES[name].stack == "both"
+    both = architectures.ARCHITECTURES[name].stack == "both"
     kinds = ("encoder", "decoder", "cross") if both else ("self",)
     info = ModelInfo(name, None, name, "float32", 1, 1, 1, 1)
     opened = TransformersModel(info, model, None, kinds, None)
-    weights = eager_attentions(name, **inputs)
+    weights = architectures.eager_attentions(name, **inputs)
     with torch.inference_mode():
         logits = model(**inputs).logits[0].numpy()
-    state = state_of(model)
+    state = architectures.state_of(model)
     for kind in kinds:
         points = patchable_transformers(model, kind, given).hook_points
         with torch.inference_mode(), points.borrowed(), points.intervening(seen):
@@ -64,4 +57,4 @@ def test_one_pass_gives_what_three_give(name):
             assert found.logits is None
         else:
             np.testing.assert_allclose(found.logits, logits, rtol=1e-4, atol=1e-4)
-    assert state_of(model) == state
+    assert architectures.state_of(model) == state

@@ -5,13 +5,7 @@ import os
 
 import pytest
 
-from attnviz.engine.known_labels import (
-    by_label,
-    head_or_label,
-    known_labels,
-    label_file,
-    labels_json,
-)
+from attnviz.engine import known_labels
 from attnviz.errors import UsageError
 from attnviz.measures.labels import KnownLabel, KnownLabels
 from attnviz.models.own import OwnAttention
@@ -20,11 +14,13 @@ from attnviz.models.stored_tensors import StoredTensors
 
 from ..bert_by_hand import PREVIOUS, TEXTS
 from ..quick import one_in
+from ..small_models import SPECIAL, TINY, VOCABULARY, random_model
 from ..terminals import POSIX
 
 LABELS = KnownLabels(
     "patterns", {(0, 0): KnownLabel("previous", 0.75), (1, 2): KnownLabel(None, math.nan)}
 )
+COMMANDS = ("heads", "ablate", "patterns")
 
 
 @pytest.fixture
@@ -34,25 +30,23 @@ def cache(monkeypatch, tmp_path):
 
 
 def keep(model, labels=LABELS):
-    place = label_file(model, "self")
+    place = known_labels.label_file(model, "self")
     place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_bytes(labels_json(place.stem.split("-")[0], "self", labels))
+    place.write_bytes(known_labels.labels_json(place.stem.split("-")[0], "self", labels))
     return place
 
 
 def test_what_is_kept_is_read_again(checkpoint, cache):
     model = load(str(checkpoint("gpt2")))
-    assert known_labels(model, "self") is None
+    assert known_labels.known_labels(model, "self") is None
     assert keep(model).parent == cache
-    found = known_labels(model, "self")
+    found = known_labels.known_labels(model, "self")
     assert (found.source, found.heads[0, 0]) == ("patterns", KnownLabel("previous", 0.75))
     assert found.heads[1, 2].name is None
 
 
 def test_other_weights_of_the_same_shape_have_their_own(checkpoint, cache, tmp_path):
     import torch
-
-    from ..small_models import SPECIAL, TINY, VOCABULARY, random_model
 
     keep(load(str(checkpoint("gpt2"))))
     torch.manual_seed(8)
@@ -61,7 +55,7 @@ def test_other_weights_of_the_same_shape_have_their_own(checkpoint, cache, tmp_p
     for file in checkpoint("gpt2").iterdir():
         if "token" in file.name:
             (other / file.name).write_bytes(file.read_bytes())
-    assert known_labels(load(str(other)), "self") is None
+    assert known_labels.known_labels(load(str(other)), "self") is None
 
 
 @pytest.mark.parametrize(("other", "reads"), [("llama", False), ("gpt2", True)])
@@ -70,13 +64,13 @@ def test_weights_are_read_for_labels_only_where_some_may_fit(
 ):
     model, kept = load(str(checkpoint("gpt2"))), load(str(checkpoint(other)))
     place = keep(kept)
-    place.write_bytes(labels_json(place.stem.split("-")[0], "self", LABELS, kept.info))
+    place.write_bytes(known_labels.labels_json(place.stem.split("-")[0], "self", LABELS, kept.info))
     digests = []
     right = StoredTensors.digest
     monkeypatch.setattr(
         StoredTensors, "digest", lambda self: digests.append(right(self)) or digests[-1]
     )
-    assert (known_labels(model, "self") is not None) == reads
+    assert (known_labels.known_labels(model, "self") is not None) == reads
     assert bool(digests) == reads
 
 
@@ -89,23 +83,23 @@ def test_a_broken_file_counts_as_none(checkpoint, cache, content):
     model = load(str(checkpoint("gpt2")))
     place = keep(model)
     place.write_bytes(content)
-    assert known_labels(model, "self") is None
+    assert known_labels.known_labels(model, "self") is None
 
 
 def test_a_name_that_is_no_label_never_reaches_a_screen(checkpoint, cache):
     model = load(str(checkpoint("gpt2")))
     keep(model, KnownLabels("patterns", {(0, 0): KnownLabel("\x1b[31mred", 1.0)}))
-    found = known_labels(model, "self")
+    found = known_labels.known_labels(model, "self")
     assert found.heads == {}
 
 
 def test_random_weights_have_none(cache):
-    assert label_file(OwnAttention(), "self") is None
-    assert known_labels(OwnAttention(), "self") is None
+    assert known_labels.label_file(OwnAttention(), "self") is None
+    assert known_labels.known_labels(OwnAttention(), "self") is None
 
 
 def test_the_bundled_model_has_its_card():
-    found = known_labels(load("tiny"), "self")
+    found = known_labels.known_labels(load("tiny"), "self")
     assert found.source == "card"
     assert [found.heads[1, head].name for head in (0, 2)] == ["induction", "induction"]
 
@@ -130,29 +124,29 @@ def test_known_heads_keep_their_names_over_a_short_sentence(run, sentence):
 
 def test_heads_are_chosen_by_their_label():
     model = load("tiny")
-    assert by_label(model, "self", ["induction", "L0H1,prev"], 0) == (
+    assert known_labels.by_label(model, "self", ["induction", "L0H1,prev"], 0) == (
         "L1H0,L1H2,L1H3",
         "L0H1,L0H0,L2H3",
     )
-    assert by_label(model, "self", ["previous-token"], 1) == ("L1H1,L3H4",)
-    assert by_label(model, "self", ["2.*", "*", "one"], 0) == ("2.*", "*", "one")
+    assert known_labels.by_label(model, "self", ["previous-token"], 1) == ("L1H1,L3H4",)
+    assert known_labels.by_label(model, "self", ["2.*", "*", "one"], 0) == ("2.*", "*", "one")
     with pytest.raises(UsageError, match="labelled coreference: its labels are current token, "):
-        by_label(model, "self", ["coreference"], 0)
+        known_labels.by_label(model, "self", ["coreference"], 0)
     with pytest.raises(UsageError, match="no label of a head of 'mha' is known"):
-        by_label(OwnAttention(), "self", ["induction"], 0)
+        known_labels.by_label(OwnAttention(), "self", ["induction"], 0)
     with pytest.raises(UsageError, match="no head or label 'inducton'; did you mean 'induction'"):
-        by_label(model, "self", ["inducton"], 0)
+        known_labels.by_label(model, "self", ["inducton"], 0)
 
 
 def test_one_head_is_that_with_the_highest_score_of_a_label():
     model = load("tiny")
-    assert head_or_label(model, "self", "previous token", 0) == (0, 0)
-    assert head_or_label(model, "self", "previous token", 1) == (0, 0)
-    assert head_or_label(model, "self", "L2H3", 0) == (2, 3)
+    assert known_labels.head_or_label(model, "self", "previous token", 0) == (0, 0)
+    assert known_labels.head_or_label(model, "self", "previous token", 1) == (0, 0)
+    assert known_labels.head_or_label(model, "self", "L2H3", 0) == (2, 3)
     with pytest.raises(
         UsageError, match="expected one head, such as L0H0, got 'L1H2,L1H3': 2 heads"
     ):
-        head_or_label(model, "self", "L1H2,L1H3", 0)
+        known_labels.head_or_label(model, "self", "L1H2,L1H3", 0)
 
 
 @pytest.mark.parametrize("command", one_in(2, ["heads", "why", "ablate", "lens", "generate"]))
@@ -164,7 +158,7 @@ def test_a_command_takes_a_label_for_heads(run, command):
 
 
 def test_the_card_says_what_patterns_finds(run):
-    found = known_labels(load("tiny"), "self")
+    found = known_labels.known_labels(load("tiny"), "self")
     heads = run("patterns", "--json").document["heads"]
     assert len(found.heads) == len(heads)
     for head in heads:
@@ -203,11 +197,8 @@ def test_patterns_keeps_what_heads_and_ablate_then_say(run, checkpoint, cache, t
             assert label["measured"] == pytest.approx(before["score"], abs=1e-4)
 
 
-ENTRIES = ("fifo", "directory", "labels")
-
-
 @POSIX
-@pytest.mark.parametrize("kind", ENTRIES)
+@pytest.mark.parametrize("kind", ["fifo", "directory", "labels"])
 def test_an_entry_that_is_no_file_is_neither_read_nor_replaced(
     run, checkpoint, cache, tmp_path, kind
 ):
@@ -225,7 +216,7 @@ def test_an_entry_that_is_no_file_is_neither_read_nor_replaced(
         case "labels":
             place.symlink_to(target)
     before = place.lstat()
-    assert known_labels(load(name), "self") is None
+    assert known_labels.known_labels(load(name), "self") is None
     result = run("patterns", "--model", name, "--json")
     assert result.code == 0
     after = place.lstat()
@@ -240,9 +231,6 @@ def test_a_cache_that_cannot_be_written_is_no_error(run, checkpoint, cache):
     assert len(result.err.splitlines()) <= 1  # told where somebody looks
 
 
-COMMANDS = ("heads", "ablate", "patterns")
-
-
 @pytest.mark.parametrize("command", COMMANDS)
 def test_kept_labels_are_said_with_their_date_and_can_be_ignored(run, checkpoint, cache, command):
     name = str(checkpoint("gpt2"))
@@ -252,7 +240,7 @@ def test_kept_labels_are_said_with_their_date_and_can_be_ignored(run, checkpoint
     known = KnownLabels("patterns", {(0, 0): KnownLabel("previous", 0.75)}, "2026-11-21")
     model = load(name)
     place = keep(model)
-    place.write_bytes(labels_json(place.stem.split("-")[0], "self", known, model.info))
+    place.write_bytes(known_labels.labels_json(place.stem.split("-")[0], "self", known, model.info))
     shown, data = run(*arguments, "--quiet").out, run(*arguments, "--json").out
     first = run(*arguments, "--quiet", "--no-full", "--width", "120", env={"LINES": "40"}).out
     assert "21 Nov 2026" in " ".join(shown.split())

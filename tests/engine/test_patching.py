@@ -12,15 +12,8 @@ from attnviz.errors import UnsupportedError, UsageError
 from attnviz.records import Input
 
 from ..terminals import in_fresh_process
+from . import architectures
 from .ablation_loop import MASK, PROJECTIONS
-from .architectures import (
-    ARCHITECTURES,
-    eager_attentions,
-    inputs_of,
-    quick_or_long,
-    small_model,
-    state_of,
-)
 from .patch_loop import Place, Put, metrics, place_of, run, split
 from .scans import IDS, input_of
 from .sizes import set_sizes
@@ -31,18 +24,18 @@ TOLERANCE = 1e-5
 
 def prompts(name):
     """Two texts that differ in two tokens; of a masked model each has a hole near its end."""
-    clean = inputs_of(name)
+    clean = architectures.inputs_of(name)
     corrupt = {key: ids.clone() for key, ids in clean.items()}
     for ids in corrupt.values():
         ids[0, 2], ids[0, 4] = 11, 13
-    if ARCHITECTURES[name].stack == "encoder":
+    if architectures.ARCHITECTURES[name].stack == "encoder":
         for each in (clean, corrupt):
             each["input_ids"][0, 8] = MASK
     return clean, corrupt
 
 
 def position_of(name):
-    return 8 if ARCHITECTURES[name].stack == "encoder" else -1
+    return 8 if architectures.ARCHITECTURES[name].stack == "encoder" else -1
 
 
 def opened(model, name, kind, **options):
@@ -76,10 +69,10 @@ def looped(model, name, kind, patching, direction, patches):
     before = run(model, name, clean)[0][position_of(name)]
     mixed = {}
     if any(what == "pattern" for what, _ in sites):
-        maps = eager_attentions(name, **source)
+        maps = architectures.eager_attentions(name, **source)
         layers = sorted(layer for what, layer in sites if what == "pattern")
         # What computes attention by itself shows no values; of these models each head has its own.
-        kv = patching.heads("value" if ARCHITECTURES[name].registered else "pattern")
+        kv = patching.heads("value" if architectures.ARCHITECTURES[name].registered else "pattern")
         values = {layer: place_of(name, kind, "value", layer, kv[layer]) for layer in layers}
         found = run(model, name, base, keep=list(values.values()))[1]
         for layer in layers:
@@ -123,8 +116,8 @@ def gates(model, name, inputs, layer, heads):
 
 def check(name, kind, whats, direction="denoise", patches=()):
     """Compare some sites of each sort, and patches given, with the loop."""
-    model = small_model(name)
-    before = state_of(model)
+    model = architectures.small_model(name)
+    before = architectures.state_of(model)
     patching = opened(model, name, kind, direction=direction)
     sites = [*patches, *(Patch((site,)) for what in whats for site in chosen(patching, what))]
     found, piece = measured(patching, sites)
@@ -136,7 +129,7 @@ def check(name, kind, whats, direction="denoise", patches=()):
     moved = np.abs(found["logit_diff"] - plain["logit_diff"])
     for what in whats:
         assert max(moved[at] for at, one in enumerate(sites) if one.sites[0].sort == what) > 1e-4
-    assert state_of(model) == before
+    assert architectures.state_of(model) == before
 
 
 def chosen(patching, what):
@@ -152,11 +145,11 @@ def sorts_of(name, kind):
     sorts = ["output", "mlp", "residual"]
     if place_of(name, kind, "value", 0, 1):
         sorts += ["pattern"]
-        sorts += ["query", "key", "value"] if ARCHITECTURES[name].registered else []
+        sorts += ["query", "key", "value"] if architectures.ARCHITECTURES[name].registered else []
     return sorts
 
 
-@pytest.mark.parametrize("name", quick_or_long(PROJECTIONS))
+@pytest.mark.parametrize("name", architectures.quick_or_long(PROJECTIONS))
 def test_sites_of_every_sort_equal_the_loop(name):
     for kind in PROJECTIONS[name]:
         check(name, kind, sorts_of(name, kind))
@@ -184,8 +177,8 @@ def test_the_clean_run_made_worse():
 
 
 def test_pieces_change_nothing_and_leave_the_model_as_it_was(monkeypatch):
-    model = small_model("llama")
-    before = state_of(model)
+    model = architectures.small_model("llama")
+    before = architectures.state_of(model)
     patching = opened(model, "llama", "self")
     sites = [Patch((site,)) for what in ("output", "key") for site in patching.sites(what)]
     expected, _ = measured(patching, sites)
@@ -193,7 +186,7 @@ def test_pieces_change_nothing_and_leave_the_model_as_it_was(monkeypatch):
     pieces, seen = 0, []
     for piece in patching.patch(0, sites, range(3, len(sites)), ANSWER, FOIL):
         pieces += 1
-        assert state_of(model) == before
+        assert architectures.state_of(model) == before
         seen += piece.patches
         for name, values in piece.metrics.items():
             assert values == pytest.approx(expected[name][list(piece.patches)], rel=0, abs=1e-6)
@@ -203,7 +196,7 @@ def test_pieces_change_nothing_and_leave_the_model_as_it_was(monkeypatch):
 
 @pytest.mark.parametrize("what", ["value", "residual"])
 def test_one_at_a_time_where_a_batch_cannot_grow(what, monkeypatch):
-    model = small_model("gpt2")
+    model = architectures.small_model("gpt2")
     patches = [Patch((site,)) for site in opened(model, "gpt2", "self").sites(what)]
     expected, _ = measured(opened(model, "gpt2", "self"), patches)
     monkeypatch.setattr("attnviz.engine.scan.plan.STRATEGIES", ())
@@ -217,8 +210,8 @@ def test_one_at_a_time_where_a_batch_cannot_grow(what, monkeypatch):
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, RuntimeError])
 @pytest.mark.parametrize("name", ["gpt2", "bloom"])
 def test_an_exception_leaves_the_model_as_it_was(name, stop, monkeypatch):
-    model = small_model(name)
-    before = state_of(model)
+    model = architectures.small_model(name)
+    before = architectures.state_of(model)
 
     def stopped(*args):
         raise stop("ours")
@@ -226,11 +219,11 @@ def test_an_exception_leaves_the_model_as_it_was(name, stop, monkeypatch):
     monkeypatch.setattr("attnviz.engine.scan.unembedding.Unembedding.compare", stopped)
     with pytest.raises(stop, match="ours"):
         measured(opened(model, name, "self"), [Patch((Site("mlp", 1), Site("output", 1, 0)))])
-    assert state_of(model) == before
+    assert architectures.state_of(model) == before
 
 
 def test_what_both_runs_hold_alike_changes_nothing_and_is_not_run(monkeypatch):
-    patching = opened(small_model("llama"), "llama", "self")
+    patching = opened(architectures.small_model("llama"), "llama", "self")
     early = [Patch((site,)) for site in patching.sites("residual", [(0,), (1,)])]
 
     def unexpected(*args):
@@ -245,11 +238,12 @@ def test_what_both_runs_hold_alike_changes_nothing_and_is_not_run(monkeypatch):
 @pytest.mark.parametrize("what", ["output", "key", "pattern", "mlp"])
 def test_the_slope_is_that_of_a_small_step(what):
     """Towards what the other run holds, in float64: (M(z + ε Δ) − M(z − ε Δ)) / 2ε."""
-    model = small_model("gpt2", attention="eager").double()
+    model = architectures.small_model("gpt2", attention="eager").double()
     patching = opened(model, "gpt2", "self", method="gradient")
     sites = [site for site in patching.sites(what, [None, (3, 9)]) if site.head in (None, 1)]
     found, piece = measured(patching, [Patch((site,)) for site in sites])
-    both = [{"input_ids": torch.tensor([given.ids])} for given in _ids(patching)]
+    (pair, *_) = patching._pairs
+    both = [{"input_ids": torch.tensor([given.ids])} for given in (pair.clean, pair.corrupt)]
     before, step = run(model, "gpt2", both[0])[0][-1], 1e-5
     for at, site in enumerate(sites):
         place, (clean, corrupt) = _held_by_both(model, patching, site, both)
@@ -279,13 +273,8 @@ def _held_by_both(model, patching, site, both):
     return place_of("gpt2", "self", "output", site.layer, heads), outputs
 
 
-def _ids(patching):
-    pair = patching._pairs[0]
-    return pair.clean, pair.corrupt
-
-
 def test_a_masked_model_predicts_at_its_only_mask_or_where_it_is_told():
-    model = small_model("bert")
+    model = architectures.small_model("bert")
     other = (*IDS[:4], 13, *IDS[5:])
     told = patching_of(model, IDS, other, position=8)
     masked = patching_of(model, *((*ids[:8], MASK, *ids[9:]) for ids in (IDS, other)))
@@ -298,7 +287,7 @@ def test_a_masked_model_predicts_at_its_only_mask_or_where_it_is_told():
 
 
 def test_shared_heads_say_whom_they_serve():
-    patching = opened(small_model("llama"), "llama", "self")
+    patching = opened(architectures.small_model("llama"), "llama", "self")
     assert patching.heads("output") == patching.heads("pattern") == {0: 6, 1: 6, 2: 6}
     assert patching.heads("key") == patching.heads("value") == {0: 2, 1: 2, 2: 2}
     assert patching.served(Site("value", 1, 1)) == (3, 4, 5)
@@ -307,12 +296,12 @@ def test_shared_heads_say_whom_they_serve():
 
 
 def test_refusals_are_said_in_words():
-    model = small_model("bloom")
+    model = architectures.small_model("bloom")
     with pytest.raises(UnsupportedError, match="only output and pattern can be"):
         opened(model, "bloom", "self").heads("query")
     with pytest.raises(UnsupportedError, match="no language-model head"):
-        patching_of(small_model("gpt2").transformer, IDS, IDS).predictions(0)
-    patching = opened(small_model("llama"), "llama", "self")
+        patching_of(architectures.small_model("gpt2").transformer, IDS, IDS).predictions(0)
+    patching = opened(architectures.small_model("llama"), "llama", "self")
     for site, words in (
         (Site("output", 7, 0), "no output in layer 7"),
         (Site("key", 1, 2), "expected 0 to 1"),
@@ -325,7 +314,7 @@ def test_refusals_are_said_in_words():
     with pytest.raises(UsageError, match="expected equal lengths"):
         Pair(Input.of_ids(IDS), Input.of_ids(IDS[:-1]))
     with pytest.raises(UsageError, match="no position 11"):
-        opened(small_model("llama"), "llama", "self", position=11).predictions(0)
+        opened(architectures.small_model("llama"), "llama", "self", position=11).predictions(0)
     for wrong in (lambda: Site("mlp", 0, 1), lambda: Site("key", 0), lambda: Patch(())):
         with pytest.raises(ValueError, match=r"head|at least one"):
             wrong()

@@ -22,13 +22,15 @@ from attnviz.records import Input, Tokens
 from .architectures import ARCHITECTURES, eager_attentions, inputs_of, quick_or_long
 from .kernel_cases import MASKS, TYPES, errors, sums_of
 from .sizes import set_sizes
-from .test_row_blocks import PLAIN, opened, texts_of
+from .test_backend import PLAIN, opened, texts_of
 
 OWN = {"bloom", "mpt", "falcon", "gptj", "codegen"}
 """Which compute attention by themselves, some with a bias of each key."""
 
 REDUCIBLE = PLAIN | {"gpt_oss", "gemma2"} | OWN
 """Whose attention is a softmax over a range of keys, with a learned sink, a cap or a bias."""
+CAP = 1.5
+BIAS = torch.linspace(0, 3, 37) * torch.linspace(-0.5, 1, 6)[:, None]
 
 
 class Reads:
@@ -74,10 +76,6 @@ def test_other_attention_is_refused():
             backend_of(opened(name)).read_sums(Reads(print), texts_of(name))
     with pytest.raises(UnsupportedError, match="--backend torch"):
         backend_of(Bundled()).read_sums(Reads(print), [Input.of_ids([1, 2, 3])])
-
-
-CAP = 1.5
-BIAS = torch.linspace(0, 3, 37) * torch.linspace(-0.5, 1, 6)[:, None]
 
 
 def random_layer(dtype, window=None, sink=False, capped=False):

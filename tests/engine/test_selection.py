@@ -8,6 +8,7 @@ from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
 
 LAYERS, HEADS = 5, 7
+EVERY = list(range(HEADS))
 
 
 def chosen(*heads, layers=None, base=0):
@@ -17,9 +18,6 @@ def chosen(*heads, layers=None, base=0):
 
 def test_without_a_choice_nothing_is_left_out():
     assert choose_heads(None, (), LAYERS, HEADS, 0) is None
-
-
-EVERY = list(range(HEADS))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from attnviz.engine.reduced_torch import TorchLayer
 from attnviz.errors import UsageError
 from attnviz.models import memory
 
-from .test_row_blocks import opened
+from .test_backend import opened
 
 
 @pytest.fixture

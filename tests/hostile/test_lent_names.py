@@ -11,6 +11,8 @@ from attnviz.measures.labels import KnownLabel, KnownLabels
 from attnviz.models.model import weights_fingerprint
 from attnviz.models.resolve import load
 
+from ..small_models import SPECIAL, VOCABULARY, bert_fields, random_model
+
 
 @pytest.fixture
 def copied(checkpoint, tmp_path):
@@ -27,20 +29,13 @@ def change_weights(directory, name, change):
     save_file(tensors, path, {"format": "pt"})
 
 
-def widened(directory):
-    """As wide a model that its values cannot all be looked at one by one."""
-    import torch
-
-    from ..small_models import SPECIAL, VOCABULARY, bert_fields, random_model
-
-    torch.manual_seed(3)
-    classes = ("BertForMaskedLM", "BertConfig", bert_fields(192, 192, 19, 12, 1))
-    random_model(classes, vocab_size=VOCABULARY, **SPECIAL).save_pretrained(directory)
-
-
 def test_what_is_changed_in_place_makes_another_checkpoint(copied):
     """One head or another that is switched off, one number, and other numbers of heads."""
-    widened(copied)
+    import torch
+
+    torch.manual_seed(3)  # as wide a model that its values cannot all be looked at one by one
+    classes = ("BertForMaskedLM", "BertConfig", bert_fields(192, 192, 19, 12, 1))
+    random_model(classes, vocab_size=VOCABULARY, **SPECIAL).save_pretrained(copied)
     file, config = copied / "model.safetensors", copied / "config.json"
     weights, fields = file.read_bytes(), config.read_text()
     found = {weights_fingerprint(load(str(copied)))}
@@ -66,14 +61,6 @@ def test_the_same_files_elsewhere_are_the_same_checkpoint(copied, tmp_path):
     assert first == second
 
 
-FORGED = (
-    *("[[Infinity, 0, null, null]]", '[[0, 0, "previous", Infinity]]'),
-    *('[[0, 0, "previous", NaN]]', '[[0, 0, "previous", 7.5]]', '[[0, 0, "previous", -1]]'),
-    *(f'[[0, 0, "previous", {10**400}]]', '[[0, 0, ["previous"], 0.5]]'),
-    *('[[0, 0, {"previous": 1}, 0.5]]', '{"0": 1}', "3", "[[0]]", "[" * 100_000),
-)
-
-
 def test_a_forged_file_of_labels_counts_as_none(copied, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     model = load(str(copied))
@@ -83,6 +70,11 @@ def test_a_forged_file_of_labels_counts_as_none(copied, monkeypatch, tmp_path):
     content = labels_json(place.stem.split("-")[0], "self", known).decode()
     place.write_text(content)
     assert known_labels(model, "self") is not None
-    for heads in FORGED:
+    for heads in (
+        *("[[Infinity, 0, null, null]]", '[[0, 0, "previous", Infinity]]'),
+        *('[[0, 0, "previous", NaN]]', '[[0, 0, "previous", 7.5]]', '[[0, 0, "previous", -1]]'),
+        *(f'[[0, 0, "previous", {10**400}]]', '[[0, 0, ["previous"], 0.5]]'),
+        *('[[0, 0, {"previous": 1}, 0.5]]', '{"0": 1}', "3", "[[0]]", "[" * 100_000),
+    ):
         place.write_text(content[: content.index("[")] + heads + "}")
         assert known_labels(model, "self") is None, heads[:40]

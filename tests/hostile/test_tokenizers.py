@@ -1,10 +1,14 @@
-"""A tokenizer.json may panic, fail or grow without end: one line, and nothing of Rust's own."""
+"""A tokenizer.json may panic or grow, a generation_config.json has no say: one line each."""
 
 import json
 import os
+import shutil
 import time
+from functools import partial
+from pathlib import Path
 
 import pytest
+import yaml
 
 from attnviz.errors import LoadError
 from attnviz.models.third_party import running, third_party, tokenizing
@@ -12,26 +16,9 @@ from attnviz.models.third_party import running, third_party, tokenizing
 from ..terminals import POSIX
 from .conftest import ON_A_MODEL, asked
 
-SLOW = {
-    "pre_tokenizer": {
-        "type": "Split",
-        "pattern": {"Regex": "(a+)+$"},
-        "behavior": "Isolated",
-        "invert": False,
-    }
-}
-UNKNOWN = {
-    "post_processor": {
-        "type": "TemplateProcessing",
-        "single": [
-            {"SpecialToken": {"id": "<gone>", "type_id": 0}},
-            {"Sequence": {"id": "A", "type_id": 0}},
-        ],
-        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
-        "special_tokens": {},
-    }
-}
+PARTS = yaml.safe_load(Path(__file__).with_name("tokenizer_parts.yaml").read_text("utf-8"))
 TEXT = "the cat sat on " + "a" * 40 + "!"
+ASKED = yaml.safe_load(Path(__file__).with_name("generation.yaml").read_text(encoding="utf-8"))
 
 
 def replacing(pattern, content):
@@ -56,7 +43,7 @@ def tokenizer(llama):
 def test_a_panic(command, tokenizer, refused, capfd):
     """A slow expression and a token that is not there, in turn."""
     slow = ON_A_MODEL.index(command) % 2 == 0
-    fields = SLOW if slow else UNKNOWN
+    fields = PARTS["slow" if slow else "unknown"]
     says = "retry-limit-in-match over" if slow else "no entry found for key"
     said = refused(3, *asked(command, TEXT, tokenizer(fields)))
     assert said.startswith("the tokenizer of '")
@@ -130,3 +117,58 @@ def test_what_observes_a_model_may_raise_its_own():
         torch.nn.Linear(2, 2)(torch.zeros(3))
     with pytest.raises(LostTrackError), running(torch.nn.Linear(2, 2)):
         raise LostTrackError("a hook")
+
+
+@pytest.fixture
+def t5(stranger):
+    return partial(stranger, "t5", "generation_config.json")
+
+
+@pytest.mark.parametrize(
+    "some", [ASKED[::8], pytest.param(ASKED, marks=pytest.mark.long)], ids=["few", "all"]
+)
+def test_the_text_is_plainly_greedy(some, t5, document):
+    """Every eighth setting always, all with ``-m long``: one code ignores them all."""
+    directory = t5()
+    asked = ("the cat sat", "--kind", "cross", "--model", str(directory))
+    plain, file = document(*asked), directory / "generation_config.json"
+    before = json.loads(file.read_text())
+    for fields in some:
+        file.write_text(json.dumps(before | fields))
+        assert document(*asked) == plain, fields
+
+
+def test_a_start_that_no_file_names(t5, refused):
+    path = t5(decoder_start_token_id=10**9, pad_token_id=None, bos_token_id=None) / "config.json"
+    gone = {"decoder_start_token_id": 10**9, "pad_token_id": None, "bos_token_id": -1}
+    path.write_text(json.dumps(json.loads(path.read_text()) | gone))
+    said = refused(2, "heads", "the cat", "--kind", "cross", "--model", str(path.parent))
+    assert "names no token for its decoder to start with" in said
+
+
+REFUSED = [
+    '{"cache_implementation": "x"}',
+    "[" * 100_000,
+    "null",
+    "7",
+    '{"watermarking_config": 7}',
+]
+
+
+@pytest.mark.parametrize("kind", ["llama", "t5"])
+@pytest.mark.long
+def test_a_file_that_the_library_refuses_is_ignored(kind, checkpoint, document, tmp_path):
+    directory = tmp_path / "m"
+    shutil.copytree(checkpoint(kind), directory)
+    asked = ("the cat sat", *(("--kind", "cross") if kind == "t5" else ()), "--model", "m")
+    plain = document(*asked)
+    for content in REFUSED:
+        (directory / "generation_config.json").write_text(content)
+        assert document(*asked) == plain, content[:20]
+
+
+def test_a_model_with_such_a_file_is_stored(llama, run):
+    (llama() / "generation_config.json").write_text(REFUSED[0])
+    asked = ("prune", "the cat sat on", "--heads", "0.0", "--draws", "0", "--model")
+    assert run(*asked, "m", "--out", "smaller").code == 0
+    assert run("heads", "the cat sat", "--model", "smaller").code == 0

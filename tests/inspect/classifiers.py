@@ -1,6 +1,8 @@
 """A small classifier on disk, whose labels have names."""
 
 import torch
+import transformers
+from transformers import BertForSequenceClassification
 
 from ..small_models import SPECIAL, WORDS, bert_fields, word_tokenizer
 
@@ -12,8 +14,6 @@ def save_classifier(directory, kind="SequenceClassification", family="Bert", **f
 
     family: the beginning of its class's name. fields: more of its config.
     """
-    import transformers
-
     torch.manual_seed(5)
     sizes = bert_fields(21, 37, 31) | {"vocab_size": len(WORDS), "id2label": LABELS}
     if kind == "QuestionAnswering":
@@ -30,8 +30,6 @@ def save_classifier(directory, kind="SequenceClassification", family="Bert", **f
 
 def own_logits(place, ids):
     """Return the logits of a saved classifier of texts, as transformers computes them."""
-    from transformers import BertForSequenceClassification
-
     model = BertForSequenceClassification.from_pretrained(place).eval()
     with torch.no_grad():
         return model(torch.tensor([ids])).logits[0].double()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import attnviz
 from attnviz.errors import UnsupportedError
-from attnviz.models.resolve import LoadOptions, load
-from attnviz.models.work import Work
+from attnviz.models.resolve import load
+from attnviz.models.work import LoadOptions, Work
 
 from ..small_models import bert_fields, gpt_fields, llama_fields, random_model
 
@@ -69,7 +69,6 @@ def stored(folder, family, scale, seed):
 
 
 def _runs(directory, form):
-    """Return whether the form's backend can run the model."""
     try:
         if form[1] == "numpy":
             loaded(directory, form)
@@ -79,7 +78,6 @@ def _runs(directory, form):
 
 
 def loaded(directory, form):
-    """Return a model in one of its forms."""
     backend = form[1]
     tokens = 1 if backend == "numpy" else None
     return load(directory, LoadOptions(backend=backend, dtype=form[2], work=Work(tokens)))

@@ -15,9 +15,9 @@ from attnviz.inspect.generate.request import GenerateRequest
 from attnviz.inspect.patterns.score import score_patterns
 from attnviz.measures.one_text import head_scores
 from attnviz.measures.rows import Conditions, TextFacts, base_rates
-from attnviz.models.resolve import LoadOptions, load
+from attnviz.models.resolve import load
 from attnviz.models.transformers_model import TransformersModel
-from attnviz.models.work import Work
+from attnviz.models.work import LoadOptions, Work
 from attnviz.texts import natural_texts
 
 from ..masked_models import MASKS, masked_model, without_queries
@@ -167,17 +167,13 @@ def test_delimiters_are_several_tokens(seed, place, label):
 
 @pytest.mark.parametrize("name", WRITE)
 def test_what_is_written_looks_alike_at_all_it_sees(name):
-    shown = _written(even(name))
+    job = WritingJob.prepare(even(name), TEXT, GenerateRequest(tokens=9))
+    shown, early = job.write(lambda: False)
+    assert early is None
     assert len(shown.activity) == 6
     for found in shown.activity.values():
         assert found.known or found.name not in NAMED
         assert found.score == pytest.approx(found.uniform, abs=1e-6)
-
-
-def _written(model):
-    shown, early = WritingJob.prepare(model, TEXT, GenerateRequest(tokens=9)).write(lambda: False)
-    assert early is None
-    return shown
 
 
 @pytest.mark.parametrize("name", IN_NUMPY)

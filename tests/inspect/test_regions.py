@@ -10,7 +10,11 @@ import pytest
 import attnviz
 from attnviz.draw.theme import Theme
 from attnviz.errors import AttnvizError
+from attnviz.inspect.explore import screen
+from attnviz.inspect.explore.session import open_session
+from attnviz.inspect.explore.view import View, command_line
 from attnviz.inspect.heads.saved import read_heads
+from attnviz.options import RegionOptions
 
 from ..chat_models import CHAT, CHATML, write_chat_model
 from ..first_screens import SIZES, fitting
@@ -101,11 +105,6 @@ def test_bands_stand_in_pictures_and_pages(run, tmp_path):
 
 
 def test_explore_reads_and_tells_regions(chat_model):
-    from attnviz.inspect.explore import screen
-    from attnviz.inspect.explore.session import open_session
-    from attnviz.inspect.explore.view import View, command_line
-    from attnviz.options import RegionOptions
-
     session = open_session(chat_model, regions=RegionOptions(chat=json.dumps([*CHAT])))
     frame = session.frame(session.text)
     view = View.of(frame).at(40, 5)

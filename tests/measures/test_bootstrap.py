@@ -7,16 +7,7 @@ import statistics
 import numpy as np
 import pytest
 
-from attnviz.measures.bootstrap import (
-    CHANCE,
-    DRAWS,
-    adjusted_p,
-    benjamini_hochberg,
-    bootstrap_interval,
-    chance_of_largest,
-    sign_flip_p,
-    spearman,
-)
+from attnviz.measures import bootstrap
 
 T_OF_FIVE = 2.77645
 """The 97.5 % quantile of Student's t for four degrees of freedom, from a printed table."""
@@ -34,7 +25,7 @@ def test_the_ends_are_quantiles_of_every_draw_that_there_is(values):
         spread = statistics.stdev(draw) / 5**0.5
         drawn.append((statistics.mean(draw) - mean) / (spread or 1e-12))
     drawn.sort()
-    low, high = bootstrap_interval(np.array(values)[:, None], 2)
+    low, high = bootstrap.bootstrap_interval(np.array(values)[:, None], 2)
     for reach, places in (
         ((high[0] - mean) / error, [-drawn[round(3125 * share)] for share in (0.037, 0.013)]),
         ((mean - low[0]) / error, [drawn[round(3125 * share)] for share in (0.963, 0.987)]),
@@ -45,7 +36,7 @@ def test_the_ends_are_quantiles_of_every_draw_that_there_is(values):
 
 def test_an_end_that_the_draws_leave_open_is_that_of_student_t():
     """A third of the draws of 0 0 1 0 0 has no spread. Mean .2, standard error .2."""
-    low, high = bootstrap_interval(np.array([0.0, 0, 1, 0, 0])[:, None], 0)
+    low, high = bootstrap.bootstrap_interval(np.array([0.0, 0, 1, 0, 0])[:, None], 0)
     assert [low[0], high[0]] == pytest.approx(
         [0.2 - 0.2 * T_OF_FIVE, 0.2 + 0.2 * T_OF_FIVE], abs=2e-4
     )
@@ -60,16 +51,16 @@ def test_texts_of_nearly_two_values_have_no_endless_interval(texts):
     rng = np.random.default_rng(texts)
     shape = (texts, 1000)
     values = np.where(rng.random(shape) < 0.5, 1, -1) + 0.1 * rng.standard_normal(shape)
-    low, high = bootstrap_interval(values, 0)
+    low, high = bootstrap.bootstrap_interval(values, 0)
     assert (high - low).mean() <= {5: 3.8, 7: 2.5, 10: 1.8}[texts]
     assert ((low <= 0) & (high >= 0)).mean() >= 0.92
 
 
 def test_what_is_not_finite_has_no_interval_and_leaves_the_others_theirs():
     values = np.random.default_rng(5).standard_normal((7, 3))
-    whole = bootstrap_interval(values, 1)
+    whole = bootstrap.bootstrap_interval(values, 1)
     values[2, 1], values[3, 2] = np.inf, np.nan
-    for end, known in zip(bootstrap_interval(values, 1), whole, strict=True):
+    for end, known in zip(bootstrap.bootstrap_interval(values, 1), whole, strict=True):
         assert end[0] == pytest.approx(known[0])
         assert np.isnan(end[1:]).all()
 
@@ -82,7 +73,7 @@ def test_the_interval_holds_the_mean_as_often_as_it_says(texts, skewed, least):
     """Of 1,000 samples; the percentile bootstrap has .84, .90, .73 and .86."""
     rng = np.random.default_rng(texts)
     values = rng.lognormal(0, 1, (texts, 1000)) if skewed else rng.standard_normal((texts, 1000))
-    low, high = bootstrap_interval(values, 0)
+    low, high = bootstrap.bootstrap_interval(values, 0)
     mean = np.exp(0.5) if skewed else 0.0
     assert least <= ((low <= mean) & (mean <= high)).mean() <= 0.975
 
@@ -100,7 +91,7 @@ def test_the_adjusted_p_is_the_share_of_draws_with_a_larger_t():
     for draw in np.concatenate([rng.multinomial(6, np.full(6, 1 / 6), 100) for _ in range(20)]):
         found = [t(np.repeat(values[:, at], draw).tolist(), means[at]) for at in range(4)]
         largest.append(max(map(abs, found)))
-    for place, p in enumerate(adjusted_p(values, 0)):
+    for place, p in enumerate(bootstrap.adjusted_p(values, 0)):
         own = abs(t(values[:, place].tolist(), 0.0))
         assert p == pytest.approx((1 + sum(each >= own for each in largest)) / 2001, abs=0.002)
 
@@ -111,14 +102,14 @@ def test_chance_alone_finds_something_in_one_of_twenty_models(texts, skewed):
     rng = np.random.default_rng(texts)
     values = rng.standard_normal((150, texts, 1)) + rng.standard_normal((150, texts, 24))
     values = np.exp(values) - np.e if skewed else values  # the mean of exp(N(0, 2)) is e
-    named = [bool((adjusted_p(values[m], m) <= 0.05).any()) for m in range(150)]
+    named = [bool((bootstrap.adjusted_p(values[m], m) <= 0.05).any()) for m in range(150)]
     assert np.mean(named) <= 0.05 + 2 * (0.05 * 0.95 / 150) ** 0.5
 
 
 def test_what_is_zero_or_no_number_has_no_small_p():
     values = np.random.default_rng(5).standard_normal((8, 3)) + 5
     values[:, 1], values[3, 2] = 0, np.nan
-    found = adjusted_p(values, 0)
+    found = bootstrap.adjusted_p(values, 0)
     assert found[0] < 0.002
     assert found[1] == 1
     assert np.isnan(found[2])
@@ -127,7 +118,7 @@ def test_what_is_zero_or_no_number_has_no_small_p():
 def test_a_p_by_itself_is_the_share_of_all_flips_with_a_larger_sum():
     values = np.random.default_rng(7).normal([0.9, 0.1, -0.6], 0.7, (6, 3))
     values[2, 2] = np.nan
-    found = sign_flip_p(values, 0)
+    found = bootstrap.sign_flip_p(values, 0)
     for place in range(2):
         sums = [
             abs(float(values[:, place] @ np.array(signs)))
@@ -140,10 +131,10 @@ def test_a_p_by_itself_is_the_share_of_all_flips_with_a_larger_sum():
 
 def test_q_is_the_least_rate_at_which_a_test_is_named():
     """Of four: .005·4/1 = .02, .01·4/2 = .02, .03·4/3 = .04, .04·4/4 = .04."""
-    q = benjamini_hochberg(np.array([0.01, 0.04, np.nan, 0.03, 0.005]))
+    q = bootstrap.benjamini_hochberg(np.array([0.01, 0.04, np.nan, 0.03, 0.005]))
     assert q[[0, 1, 3, 4]] == pytest.approx([0.02, 0.04, 0.04, 0.02])
     assert np.isnan(q[2])
-    assert benjamini_hochberg(np.array([0.9, 0.8])) == pytest.approx([0.9, 0.9])
+    assert bootstrap.benjamini_hochberg(np.array([0.9, 0.8])) == pytest.approx([0.9, 0.9])
 
 
 @pytest.mark.parametrize(
@@ -158,11 +149,8 @@ def test_q_is_the_least_rate_at_which_a_test_is_named():
     ],
 )
 def test_spearman(first, second, expected):
-    found = spearman(first, second)
+    found = bootstrap.spearman(first, second)
     assert found == (None if expected is None else pytest.approx(expected))
-
-
-# The largest change of one text ---------------------------------------------------------------
 
 
 def exactly(changes):
@@ -182,14 +170,18 @@ def test_draws_come_near_all_patterns_of_signs(heads, tokens, shift):
     changes = np.random.default_rng(heads).normal(size=(heads, tokens))
     changes[0] += shift
     expected = exactly(changes)
-    error = math.sqrt(expected * (1 - expected) / DRAWS)
-    assert chance_of_largest(changes) == pytest.approx(expected, abs=4 * error + 2 / DRAWS)
+    error = math.sqrt(expected * (1 - expected) / bootstrap.DRAWS)
+    assert bootstrap.chance_of_largest(changes) == pytest.approx(
+        expected, abs=4 * error + 2 / bootstrap.DRAWS
+    )
 
 
 def test_changes_without_a_direction_seldom_beat_chance():
     draw = np.random.default_rng(0)
-    found = [chance_of_largest(draw.normal(size=(16, 12))) for _ in range(300)]
-    assert sum(each < CHANCE for each in found) <= 15  # 6 expected, 15 at three errors and more
+    found = [bootstrap.chance_of_largest(draw.normal(size=(16, 12))) for _ in range(300)]
+    assert (
+        sum(each < bootstrap.CHANCE for each in found) <= 15
+    )  # 6 expected, 15 at three errors and more
     assert 0.4 < np.mean(found) < 0.6
 
 
@@ -199,14 +191,14 @@ def test_a_change_of_every_token_beats_chance_and_one_of_one_token_does_not():
     everywhere, once = changes.copy(), changes.copy()
     everywhere[5] += 1.0
     once[5, 3] += 12.0
-    assert chance_of_largest(everywhere) < CHANCE
-    assert chance_of_largest(once) > 0.3
+    assert bootstrap.chance_of_largest(everywhere) < bootstrap.CHANCE
+    assert bootstrap.chance_of_largest(once) > 0.3
 
 
 def test_unknown_tokens_are_left_out_and_none_at_all_gives_no_number():
     changes = np.random.default_rng(2).normal(size=(3, 8))
     more = np.hstack([np.full((3, 1), np.nan), changes])
-    assert chance_of_largest(more) == chance_of_largest(changes)
-    assert math.isnan(chance_of_largest(more[:, :1]))
-    assert math.isnan(chance_of_largest(np.zeros((0, 4))))
-    assert chance_of_largest(changes[:, :1]) == 1.0
+    assert bootstrap.chance_of_largest(more) == bootstrap.chance_of_largest(changes)
+    assert math.isnan(bootstrap.chance_of_largest(more[:, :1]))
+    assert math.isnan(bootstrap.chance_of_largest(np.zeros((0, 4))))
+    assert bootstrap.chance_of_largest(changes[:, :1]) == 1.0

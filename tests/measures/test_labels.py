@@ -6,6 +6,10 @@ from attnviz.errors import UsageError
 from attnviz.measures.labels import best_label, clear_deviations, strength, strengths
 from attnviz.measures.registry import LABELS, find_label, label_named
 
+FIRST = {"first": 0.1, "duplicate": 0.1, "induction": 0.1}
+DELIMITER = {"first": 0.05, "delimiter": 0.15}
+LOCAL = {"local": 0.2, "previous": 0.1, "first": 0.1}
+
 
 def label(scores, base, measured=None, floors=None):
     found = strengths(scores, scores, base, floors or {})
@@ -21,16 +25,24 @@ def test_strength_is_the_share_of_what_could_be_gained(score, floors, expected):
     assert strength(score, *floors) == (None if expected is None else pytest.approx(expected))
 
 
-def test_the_largest_gain_names_a_head():
-    assert label({"previous": 0.7, "first": 0.75}, {"previous": 0.1, "first": 0.7}) == "previous"
-    assert label({"previous": 0.2}, {"previous": 0.1}) is None
-
-
-def test_a_head_that_rests_on_the_first_token_is_named_for_what_it_seeks():
-    base = {"first": 0.1, "duplicate": 0.1, "induction": 0.1}
-    assert label({"first": 0.8, "duplicate": 0.6, "induction": 0.3}, base) == "induction"
-    assert label({"first": 0.8, "duplicate": 0.6, "induction": 0.2}, base) == "first"
-    assert label({"first": 0.5, "duplicate": 0.6, "induction": 0.3}, base) == "duplicate"
+@pytest.mark.parametrize(
+    ("scores", "base", "named"),
+    [
+        ({"previous": 0.7, "first": 0.75}, {"previous": 0.1, "first": 0.7}, "previous"),
+        ({"previous": 0.2}, {"previous": 0.1}, None),
+        ({"first": 0.8, "duplicate": 0.6, "induction": 0.3}, FIRST, "induction"),
+        ({"first": 0.8, "duplicate": 0.6, "induction": 0.2}, FIRST, "first"),
+        ({"first": 0.5, "duplicate": 0.6, "induction": 0.3}, FIRST, "duplicate"),
+        ({"first": 0.6, "delimiter": 0.8}, DELIMITER, "first"),
+        ({"first": 0.3, "delimiter": 0.8}, DELIMITER, "delimiter"),
+        ({"local": 0.45}, LOCAL, "local"),  # the broadest, which needs more than others
+        ({"local": 0.43}, LOCAL, None),
+        ({"local": 0.9, "previous": 0.3}, LOCAL, "previous"),
+        ({"local": 0.7, "first": 0.3}, LOCAL, "first"),
+    ],
+)
+def test_the_largest_gain_names_a_head(scores, base, named):
+    assert label(scores, base) == named
 
 
 def test_ties_and_controls():
@@ -42,20 +54,6 @@ def test_ties_and_controls():
     scores, base = {"subject": 0.75}, {"subject": 0.5}
     assert label(scores, base, {"subject": 9}) is None
     assert label(scores, base, {"subject": 900}) == "subject"
-
-
-def test_a_first_token_head_is_not_called_a_delimiter_head():
-    base = {"first": 0.05, "delimiter": 0.15}
-    assert label({"first": 0.6, "delimiter": 0.8}, base) == "first"
-    assert label({"first": 0.3, "delimiter": 0.8}, base) == "delimiter"
-
-
-def test_local_is_the_broadest_label_and_needs_more_than_others():
-    base = {"local": 0.2, "previous": 0.1, "first": 0.1}
-    assert label({"local": 0.45}, base) == "local"
-    assert label({"local": 0.43}, base) is None
-    assert label({"local": 0.9, "previous": 0.3}, base) == "previous"
-    assert label({"local": 0.7, "first": 0.3}, base) == "first"
 
 
 def test_names_and_letters_are_one_to_one():

@@ -21,30 +21,21 @@ SPECIAL = (True, False, False, False, True, False, False)
 
 
 def average(values):
+    values = [*values]
     return math.fsum(values) / len(values) if values else math.nan
 
 
-# Loops written from the sentences of the papers; they share no code with the package.
+# Loops written from the sentences of the papers share no code with the package.
 
 
-def loop_previous(a):
-    return average([a[i][i - 1] for i in range(1, len(a))])
+def loop_self(a, start=0):
+    return average([a[i][i] for i in range(start, len(a))])
 
 
-def loop_next(a):
-    return average([a[i][i + 1] for i in range(len(a) - 1)])
-
-
-def loop_first(a):
-    return average([a[i][0] for i in range(1, len(a))])
-
-
-def loop_self_causal(a):
-    return average([a[i][i] for i in range(1, len(a))])
-
-
-def loop_self_all(a):
-    return average([a[i][i] for i in range(len(a))])
+def loop_distance(a):
+    return average(
+        [math.fsum(w * abs(i - j) for j, w in enumerate(row)) for i, row in enumerate(a)]
+    )
 
 
 def loop_local(a, causal=False):
@@ -79,40 +70,21 @@ def row_entropy(row):
     return -math.fsum(w * math.log(w) for w in row if w > 0)
 
 
-def loop_entropy(a):
-    return average([row_entropy(row) for row in a])
-
-
-def loop_normalised_causal(a):
-    return average([row_entropy(a[i]) / math.log(i + 1) for i in range(1, len(a))])
-
-
-def loop_normalised_all(a):
-    return average([row_entropy(a[i]) / math.log(len(a[i])) for i in range(1, len(a))])
-
-
-def loop_distance(a):
-    return average(
-        [math.fsum(w * abs(i - j) for j, w in enumerate(row)) for i, row in enumerate(a)]
-    )
-
-
-def loop_confidence(a):
-    return average([max(row) for row, special in zip(a, SPECIAL, strict=True) if not special])
-
-
 LOOPS = {
-    "previous": (loop_previous, loop_previous),
-    "next": (None, loop_next),
-    "first": (loop_first, loop_first),
-    "self": (loop_self_causal, loop_self_all),
+    "previous": (lambda a: average([a[i][i - 1] for i in range(1, len(a))]),) * 2,
+    "next": (None, lambda a: average([a[i][i + 1] for i in range(len(a) - 1)])),
+    "first": (lambda a: average([a[i][0] for i in range(1, len(a))]),) * 2,
+    "self": (partial(loop_self, start=1), loop_self),
     "local": (partial(loop_local, causal=True), loop_local),
-    "duplicate": (loop_duplicate, loop_duplicate),
-    "induction": (loop_induction, loop_induction),
-    "entropy": (loop_entropy, loop_entropy),
-    "normalised_entropy": (loop_normalised_causal, loop_normalised_all),
-    "distance": (loop_distance, loop_distance),
-    "confidence": (loop_confidence, loop_confidence),
+    "duplicate": (loop_duplicate,) * 2,
+    "induction": (loop_induction,) * 2,
+    "entropy": (lambda a: average(map(row_entropy, a)),) * 2,
+    "normalised_entropy": (
+        lambda a: average([row_entropy(a[i]) / math.log(i + 1) for i in range(1, len(a))]),
+        lambda a: average([row_entropy(a[i]) / math.log(len(a[i])) for i in range(1, len(a))]),
+    ),
+    "distance": (loop_distance,) * 2,
+    "confidence": (lambda a: average([max(a[i]) for i in range(len(a)) if not SPECIAL[i]]),) * 2,
 }
 """By name, under a causal mask and without one; None where a measure needs the future."""
 

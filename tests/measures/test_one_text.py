@@ -16,7 +16,14 @@ from attnviz.measures.rows import Conditions, TextFacts
 from attnviz.measures.sinks import uniform_weights, visible_keys
 from attnviz.records import AttentionRecord, HeadLabel, HeadScores, LayerWeights, ModelInfo, Tokens
 
+from .conftest import make_record
+
 N = 7
+LONG = (0, *range(4, 14), *range(4, 14))
+"""The first token, ten others, and these once more."""
+M = len(LONG)
+PERFECT = ("previous", "first", "self", "duplicate", "induction", "spread")
+IDS = (0, *(3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2, 3, 8, 4, 6, 2, 6, 4, 3), 0)
 
 
 def looking_at(*keys, size=N):
@@ -24,12 +31,6 @@ def looking_at(*keys, size=N):
     weights = np.zeros((len(keys), size))
     weights[np.arange(len(keys)), keys] = 1
     return weights
-
-
-LONG = (0, *range(4, 14), *range(4, 14))
-"""The first token, ten others, and these once more."""
-
-M = len(LONG)
 
 
 def perfect(name):
@@ -45,11 +46,8 @@ def perfect(name):
     return uniform_weights(M, M, True) if name == "spread" else looking_at(*keys[name], size=M)
 
 
-PERFECT = ("previous", "first", "self", "duplicate", "induction", "spread")
-
-
 @pytest.mark.parametrize("name", PERFECT)
-def test_a_perfect_head_has_its_name(name, make_record):
+def test_a_perfect_head_has_its_name(name):
     label = head_scores(make_record([perfect(name)], LONG))[0].label
     measure = label_named(name)
     assert (label.name, label.letter) == (name, measure.letter)
@@ -60,7 +58,7 @@ def test_a_perfect_head_has_its_name(name, make_record):
 
 
 @pytest.mark.parametrize("name", PERFECT)
-def test_random_weights_get_no_name_but_are_described(name, make_record):
+def test_random_weights_get_no_name_but_are_described(name):
     record = make_record([perfect(name)], LONG)
     drawn = replace(record, model=replace(record.model, weights="random", seed=0))
     label = head_scores(drawn)[0].label
@@ -68,7 +66,7 @@ def test_random_weights_get_no_name_but_are_described(name, make_record):
     assert label.name in ("first", "spread", "peaked")
 
 
-def test_what_was_measured_before_names_a_head(make_record):
+def test_what_was_measured_before_names_a_head():
     heads = [perfect("previous"), perfect("previous"), perfect("first"), perfect("self")]
     labels = {
         (0, 0): KnownLabel("induction", 0.87),
@@ -85,7 +83,7 @@ def test_what_was_measured_before_names_a_head(make_record):
     assert not fourth.is_finding  # a head that nobody measured
 
 
-def test_a_head_measured_as_a_sink_is_one_here_only_where_it_rests(make_record):
+def test_a_head_measured_as_a_sink_is_one_here_only_where_it_rests():
     heads = [perfect("first"), perfect("previous")]
     labels = {(0, 0): KnownLabel("first", 0.9), (0, 1): KnownLabel("first", 0.9)}
     found = head_scores(make_record(heads, LONG), KnownLabels("patterns", labels))
@@ -94,7 +92,7 @@ def test_a_head_measured_as_a_sink_is_one_here_only_where_it_rests(make_record):
     assert (second.name, second.source) == ("peaked", "none")
 
 
-def test_a_next_token_head_needs_to_see_the_future(make_record):
+def test_a_next_token_head_needs_to_see_the_future():
     ahead = looking_at(*range(1, M), M - 1, size=M)
     scores = head_scores(make_record([ahead], LONG, causal=False))[0]
     assert (scores.label.name, scores.label.score) == ("next", 1)
@@ -104,7 +102,7 @@ def test_a_next_token_head_needs_to_see_the_future(make_record):
 
 
 @pytest.mark.parametrize("size", [7, 8, 9])
-def test_eight_events_name_a_head(size, make_record):
+def test_eight_events_name_a_head(size):
     """``size`` tokens before which the first token is special: as many that attend to another."""
     count = size + 2
     keys = [0, *range(count - 1)]
@@ -112,7 +110,7 @@ def test_eight_events_name_a_head(size, make_record):
     assert (entry.label.name == "previous") == (size >= 8)
 
 
-def test_what_is_no_pattern(make_record):
+def test_what_is_no_pattern():
     ids = [0, *[4, 5] * 10]
     head = looking_at(*[0, *range(len(ids) - 1)], size=len(ids))
     assert not head_scores(make_record([head], ids))[0].label.is_finding
@@ -129,12 +127,12 @@ def test_what_is_no_pattern(make_record):
 
 
 @pytest.mark.parametrize(("share", "name"), [(0.15, "spread"), (0.35, "previous")])
-def test_a_name_needs_a_fifth_of_what_it_could_gain(share, name, make_record):
+def test_a_name_needs_a_fifth_of_what_it_could_gain(share, name):
     mixed = share * perfect("previous") + (1 - share) * perfect("spread")
     assert head_scores(make_record([mixed], range(M)))[0].label.name == name
 
 
-def test_one_token_that_comes_again_does_not_name_a_head_that_rests(make_record):
+def test_one_token_that_comes_again_does_not_name_a_head_that_rests():
     ids = (0, 4, 5, 6, 4, 7, 8)
     weights = looking_at(*[0] * N)
     weights[4] = (looking_at(0, size=N)[0] + looking_at(2, size=N)[0]) / 2
@@ -142,14 +140,14 @@ def test_one_token_that_comes_again_does_not_name_a_head_that_rests(make_record)
     assert (entry.label.name, entry.scores["induction"]) == ("first", 0.5)
 
 
-def test_the_base_rate_is_uniform_attention(make_record):
+def test_the_base_rate_is_uniform_attention():
     label = head_scores(make_record([perfect("previous")], LONG))[0].label
     assert label.base_rate == pytest.approx(np.mean([1 / (i + 1) for i in range(1, M)]))
     label = head_scores(make_record([perfect("duplicate")], LONG))[0].label
     assert label.base_rate == pytest.approx(np.mean([1 / (i + 1) for i in range(11, M)]))
 
 
-def test_every_measure_has_its_place_and_order(make_record):
+def test_every_measure_has_its_place_and_order():
     record = make_record([perfect(name) for name in PERFECT], LONG)
     found = head_scores(record)
     assert [(entry.layer, entry.head) for entry in found] == [(0, h) for h in range(len(PERFECT))]
@@ -158,7 +156,7 @@ def test_every_measure_has_its_place_and_order(make_record):
         assert all(value is None or type(value) is float for value in entry.scores.values())
 
 
-def test_what_cannot_be_scored_is_left_out(make_record):
+def test_what_cannot_be_scored_is_left_out():
     scores = head_scores(make_record([looking_at(*[0] * N)], range(N)))[0].scores
     assert scores["duplicate"] is None
     assert scores["induction"] is None
@@ -207,7 +205,6 @@ SENTENCES = (
     "the cat sat on the mat and the dog sat on the rug and the bird sat on the branch",
     "one two three four five six seven eight nine ten one two three four five six seven eight nine",
 )
-IDS = (0, *(3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2, 3, 8, 4, 6, 2, 6, 4, 3), 0)
 
 
 def facts(ids, causal):
@@ -304,27 +301,22 @@ def test_events_scores_and_controls_are_those_of_the_definitions(name, causal):
             assert told == pytest.approx(by_loops(name, IDS, maps[head], causal))
 
 
-def exact_tail(chances, hits):
-    """The chance of at least ``hits`` independent events, by multiplying polynomials."""
-    terms = np.ones(1)
-    for chance in chances:
-        terms = np.convolve(terms, [1 - chance, chance])
-    return float(terms[hits:].sum())
-
-
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("count", [12, 20, 60])
 def test_the_tail_of_peaked_rows_is_that_of_independent_draws(causal, count):
     """A row with all weight on one key hits by chance with one over the keys that it sees."""
     ids = range(1, count + 1)
     queries = range(1, count)
-    chances = [1 / (query + 1 if causal else count) for query in queries]
+    terms = np.ones(1)  # by how many hits: what independent events give
+    for query in queries:
+        chance = 1 / (query + 1 if causal else count)
+        terms = np.convolve(terms, [1 - chance, chance])
     for hits in range(1, count):
         weights = np.zeros((1, count, count))
         weights[0, :, 0] = 1
         for query in range(count - 1, count - 1 - hits, -1):  # 0 is the key before the first query
             weights[0, query] = np.eye(count)[query - 1]
-        true = exact_tail(chances, hits + (hits < count - 1))  # the row of query 1 hits key 0
+        true = terms[hits + (hits < count - 1) :].sum()  # the row of query 1 hits key 0
         deviation = evidence(facts(ids, causal), weights)["previous"].deviations[0]
         if 1e-7 < true < 0.02:
             ratio = NormalDist().cdf(-deviation) / true
@@ -391,9 +383,6 @@ def test_a_random_model_is_never_asked():
     record = as_checkpoint(range(1, 21), np.eye(20)[None].repeat(2, 0), True)
     assert named(record) == 2
     assert named(replace(record, model=replace(record.model, weights="random", seed=1))) == 0
-
-
-# Intervals -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -7,25 +7,21 @@ import pytest
 import torch
 from transformers.utils import logging as transformers_logging
 
-from ..small_models import (
-    SPECIAL,
-    TINY,
-    VOCABULARY,
-    bart_fields,
-    bert_fields,
-    random_model,
-    word_tokenizer,
-)
+from .. import small_models
 
 CONFIGS = {
-    **TINY,
-    "bert": ("BertForMaskedLM", "BertConfig", bert_fields(6, 5, 11)),
-    "roberta": ("RobertaForMaskedLM", "RobertaConfig", bert_fields(6, 5, 13) | {"pad_token_id": 1}),
+    **small_models.TINY,
+    "bert": ("BertForMaskedLM", "BertConfig", small_models.bert_fields(6, 5, 11)),
+    "roberta": (
+        "RobertaForMaskedLM",
+        "RobertaConfig",
+        small_models.bert_fields(6, 5, 13) | {"pad_token_id": 1},
+    ),
     "bart": (
         "BartForConditionalGeneration",
         "BartConfig",
-        bart_fields(6, 5, 19, (2, 1), (3, 2))
-        | {**SPECIAL, "decoder_start_token_id": 2, "forced_eos_token_id": 2},
+        small_models.bart_fields(6, 5, 19, (2, 1), (3, 2))
+        | {**small_models.SPECIAL, "decoder_start_token_id": 2, "forced_eos_token_id": 2},
     ),
 }
 
@@ -36,9 +32,9 @@ def save_checkpoint(kind, directory, model_class=None):
     torch.manual_seed(5)
     transformers_logging.disable_progress_bar()
     classes = (model_class or named, config_class, fields)
-    model = random_model(classes, vocab_size=VOCABULARY)
+    model = small_models.random_model(classes, vocab_size=small_models.VOCABULARY)
     model.save_pretrained(directory)
-    word_tokenizer().save_pretrained(directory)
+    small_models.word_tokenizer().save_pretrained(directory)
     return directory
 
 

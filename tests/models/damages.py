@@ -10,16 +10,13 @@ def edit(path, **fields):
 
 
 def fields(**changed):
-    """Set fields of the config."""
     return lambda directory: edit(directory / CONFIG, **changed)
 
 
 def put(name, content):
-    """Write a file anew."""
     content = content.encode(errors="surrogateescape") if isinstance(content, str) else content
     return lambda directory: (directory / name).write_bytes(content)
 
 
 def cut(name, end):
-    """Keep the bytes of a file up to an end."""
     return lambda directory: (directory / name).write_bytes((directory / name).read_bytes()[:end])

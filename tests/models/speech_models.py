@@ -8,6 +8,8 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, WhisperConfig, WhisperForConditionalGeneration
 
+from ..small_models import bart_fields
+
 RATE, FRAMES = 16_000, 50
 WORDS = ("one", "two", "three", "four", "five", "six", "seven", "eight")
 MARKS = ("<|endoftext|>", "<|startoftranscript|>", "<|en|>", "<|transcribe|>", "<|notimestamps|>")
@@ -17,22 +19,13 @@ def build(**changed):
     """A random model whose weights are large enough that attention is not even."""
     torch.manual_seed(0)
     sizes = {
+        **bart_fields(32, 32, 32, layers=(2, 3), heads=(4, 4)),
         "vocab_size": 40,
-        "d_model": 32,
-        "encoder_layers": 2,
-        "decoder_layers": 3,
-        "encoder_attention_heads": 4,
-        "decoder_attention_heads": 4,
-        "encoder_ffn_dim": 32,
-        "decoder_ffn_dim": 32,
         "max_source_positions": FRAMES,
         "max_target_positions": 32,
-        "bos_token_id": 0,
-        "eos_token_id": 0,
-        "pad_token_id": 0,
+        **dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"), 0),
+        **dict.fromkeys(("suppress_tokens", "begin_suppress_tokens")),
         "decoder_start_token_id": 1,
-        "suppress_tokens": None,
-        "begin_suppress_tokens": None,
         **changed,
     }
     model = WhisperForConditionalGeneration(WhisperConfig(**sizes)).eval()
@@ -59,7 +52,6 @@ def tokenizer():
 
 
 def noise(seconds=0.8, rate=RATE, seed=0):
-    """Noise (time, 1) in whole numbers of 16 bits."""
     drawn = np.random.default_rng(seed).normal(0, 3000, (round(seconds * rate), 1))
     return drawn.clip(-32768, 32767).astype("<i2")
 
@@ -75,7 +67,6 @@ def write(path, samples, rate=RATE, width=2):
 
 
 def checkpoint(folder, **changed):
-    """Save the model and its tokenizer, as a person has them."""
     build(**changed).save_pretrained(folder)
     tokenizer().save_pretrained(folder)
     settings = json.loads((folder / "generation_config.json").read_text())

@@ -11,8 +11,8 @@ from attnviz.engine.capture import capture
 from attnviz.errors import AttnvizError, LoadError, UnsupportedError
 from attnviz.models.adapters import LoraAdapter
 from attnviz.models.model import weights_fingerprint
-from attnviz.models.resolve import LoadOptions, load
-from attnviz.models.work import Work
+from attnviz.models.resolve import load
+from attnviz.models.work import LoadOptions, Work
 
 _FIELDS = {"peft_type": "LORA", "lora_alpha": 8, "r": 3, "init_lora_weights": True}
 _QUERY = "model.layers.0.self_attn.q_proj"
@@ -76,37 +76,30 @@ def test_tables_and_modules_saved_whole(tmp_path):
     np.testing.assert_array_equal(changed[names[2]], whole["base_model.model.wte.base_layer.bias"])
 
 
-@pytest.mark.parametrize(
-    ("fields", "named"),
-    [
-        ({"use_dora": True}, "use_dora = True"),
-        ({"peft_type": "IA3"}, "of the type IA3.*merge_and_unload"),
-        ({"peft_type": "PROMPT_TUNING"}, "of the type PROMPT_TUNING.*open its base alone"),
-        ({"init_lora_weights": "pissa"}, "init_lora_weights = 'pissa'"),
-        ({"a_later_field": 1}, "a_later_field = 1"),
-        ({"alpha_pattern": {"(a+)+$": 1}}, "alpha_pattern"),
-        ({"lora_alpha": [8]}, "damaged"),
-        ({"alpha_pattern": {"(": 1}}, "damaged"),
-        ({"base_model_name_or_path": None}, "has no base_model_name_or_path"),
-    ],
-)
-def test_more_than_lora_is_refused_by_name(tmp_path, fields, named):
-    with pytest.raises(AttnvizError, match=named):
-        LoraAdapter("name", written(tmp_path, pair(_QUERY, 5, 7), **fields))
+WHOLE = pair(_QUERY, 5, 7)
 
 
 @pytest.mark.parametrize(
-    ("tensors", "named"),
+    ("tensors", "fields", "named"),
     [
-        ({"base_model.model.q.lora_magnitude_vector": drawn(3)}, "lora_magnitude_vector"),
-        ({"q.lora_A.weight": drawn(3, 5)}, "the tensor q.lora_A.weight"),
-        ({"base_model.model.q.lora_A.weight": drawn(3, 5)}, r"got \(3, 5\)"),
-        ({**pair("q", 5, 7), "base_model.model.q.lora_B.weight": drawn(7, 2)}, r"got \(7, 2\)"),
+        (WHOLE, {"use_dora": True}, "use_dora = True"),
+        (WHOLE, {"peft_type": "IA3"}, "of the type IA3.*merge_and_unload"),
+        (WHOLE, {"peft_type": "PROMPT_TUNING"}, "of the type PROMPT_TUNING.*open its base alone"),
+        (WHOLE, {"init_lora_weights": "pissa"}, "init_lora_weights = 'pissa'"),
+        (WHOLE, {"a_later_field": 1}, "a_later_field = 1"),
+        (WHOLE, {"alpha_pattern": {"(a+)+$": 1}}, "alpha_pattern"),
+        (WHOLE, {"lora_alpha": [8]}, "damaged"),
+        (WHOLE, {"alpha_pattern": {"(": 1}}, "damaged"),
+        (WHOLE, {"base_model_name_or_path": None}, "has no base_model_name_or_path"),
+        ({"base_model.model.q.lora_magnitude_vector": drawn(3)}, {}, "lora_magnitude_vector"),
+        ({"q.lora_A.weight": drawn(3, 5)}, {}, "the tensor q.lora_A.weight"),
+        ({"base_model.model.q.lora_A.weight": drawn(3, 5)}, {}, r"got \(3, 5\)"),
+        ({**pair("q", 5, 7), "base_model.model.q.lora_B.weight": drawn(7, 2)}, {}, r"got \(7, 2\)"),
     ],
 )
-def test_tensors_that_do_not_fit_each_other(tmp_path, tensors, named):
+def test_more_than_lora_and_what_does_not_fit_is_refused_by_name(tmp_path, tensors, fields, named):
     with pytest.raises(AttnvizError, match=named):
-        LoraAdapter("name", written(tmp_path, tensors))
+        LoraAdapter("name", written(tmp_path, tensors, **fields))
 
 
 def test_another_model_is_no_base(tmp_path):

@@ -1,6 +1,9 @@
 """The bundled model loads in place, without torch, and is what its card and header say."""
 
+import csv
 import hashlib
+import re
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -9,11 +12,16 @@ from safetensors.numpy import load_file
 from transformers import AutoTokenizer
 
 import attnviz
+import attnviz.models.bundled
 from attnviz.errors import UsageError
+from attnviz.learn.train.recipe import read_recipe
 from attnviz.models.bundled import Bundled
 
 DIRECTORY = Path(attnviz.__file__).parent / "data" / "tiny"
 SENTENCE = "The cat sat on the mat because it was tired."
+TINY = Path(attnviz.models.bundled.__file__).parent.parent / "data" / "tiny"
+ROOT = Path(__file__).parents[2]
+CARD = (TINY / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -73,3 +81,19 @@ def test_it_is_trained_for_its_context(model):
     losses = np.log(np.exp(logits).sum(axis=-1)) - logits[np.arange(2 * length), ids[1:]]
     assert losses[length + 1 :].mean() < 0.1 * losses[:length].mean()
     assert model.notes_for(model.encode("cat " * 2000, model.context)) == ()
+
+
+def test_its_recipe_and_its_curve_are_kept():
+    recipe = read_recipe(ROOT / "configs" / "tiny.toml")
+    assert f"seed {recipe.seed}" in CARD
+    stated = re.search(r"```toml\n(.*?)```", CARD, flags=re.DOTALL)
+    told = tomllib.loads(stated[1])
+    kept = tomllib.loads((ROOT / "configs" / "tiny.toml").read_text(encoding="utf-8"))
+    for table in ("model", "optimiser", "budget"):
+        assert {name: told[table][name] for name in kept[table]} == kept[table]
+    for told_phase, kept_phase in zip(told["phase"], kept["phase"], strict=True):
+        assert {name: told_phase[name] for name in kept_phase} == kept_phase
+    with (TINY / "log.csv").open(newline="") as file:
+        curve = list(csv.DictReader(file))
+    assert int(curve[-1]["tokens"]) >= recipe.budget.tokens
+    assert float(curve[-1]["valid_loss"]) < float(curve[0]["valid_loss"])

@@ -35,8 +35,6 @@ def ask_all(tmp_path):
 
 @pytest.fixture
 def run(ask_all):
-    """The same for one model."""
-
     def call(script, endpoint, name, env=None, **options):
         return ask_all(script, endpoint, (name, options), env=env)[0]
 

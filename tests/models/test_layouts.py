@@ -28,19 +28,11 @@ SMALL |= {"num_hidden_layers": 0, "patch_size": 4, "image_size": 16, "num_channe
 QWEN = {"depth": 0, "hidden_size": 16, "embed_dim": 16, "num_heads": 2, "intermediate_size": 8}
 QWEN |= {"patch_size": 4, "spatial_merge_size": 2, "temporal_patch_size": 2, "out_hidden_size": 8}
 PLAIN = {  # the config's class, and the size of the picture
-    "ViT": (16, 16),
-    "DeiT": (16, 16),
-    "ViTMSN": (16, 16),
-    "IJepa": (16, 16),
-    "Beit": (16, 16),
-    "CLIPVision": (16, 16),
-    "MetaClip2Vision": (16, 16),
-    "SiglipVision": (16, 16),
-    "Dinov2": (12, 22),
-    "Dinov2WithRegisters": (12, 22),
-    "DINOv3ViT": (12, 22),
-    "InternVLVision": (16, 16),
+    **dict.fromkeys(("ViT", "DeiT", "ViTMSN", "IJepa", "Beit", "CLIPVision"), (16, 16)),
+    **dict.fromkeys(("MetaClip2Vision", "SiglipVision", "InternVLVision"), (16, 16)),
+    **dict.fromkeys(("Dinov2", "Dinov2WithRegisters", "DINOv3ViT"), (12, 22)),
 }
+TILED = {"llava_next", "llava_onevision", "idefics3", "smolvlm", "internvl"}
 
 
 def noise(*shape):
@@ -106,7 +98,6 @@ def noise_picture(seed, high, wide):
 
 
 def tensors(processor, pictures):
-    """Return the inputs that a processor makes of pictures."""
     return dict(processor(images=pictures, return_tensors="pt"))
 
 
@@ -244,7 +235,6 @@ SIZES = {  # the heights and widths of pictures
     "two": [(24, 40), (32, 32)],
     "wide": [(17, 60)],
 }
-TILED = {"llava_next", "llava_onevision", "idefics3", "smolvlm", "internvl"}
 
 
 @pytest.mark.parametrize("sizes", SIZES)

@@ -27,6 +27,8 @@ from attnviz.records import Tokens
 
 from ..small_models import whole_weights
 
+TINY = Path(attnviz.__file__).parent / "data" / "tiny"
+
 
 def test_a_vocabulary_does_not_keep_its_model_in_memory():
     model = Bundled()
@@ -135,9 +137,6 @@ def test_unknown_tokens_above_a_tenth_are_told(unknown, told):
         if told
         else ()
     )
-
-
-TINY = Path(attnviz.__file__).parent / "data" / "tiny"
 
 
 def opened(directory, metadata):

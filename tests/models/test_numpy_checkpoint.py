@@ -15,12 +15,13 @@ import torch
 import transformers
 
 from attnviz.attention.families import NotUnderstoodError
+from attnviz.engine.capture import Choice, capture_text
 from attnviz.errors import AttnvizError, UnsupportedError
 from attnviz.models import numpy_checkpoint
 from attnviz.models.model import weights_fingerprint
 from attnviz.models.numpy_checkpoint import NumpyCheckpoint, open_numpy
-from attnviz.models.resolve import LoadOptions, load
-from attnviz.models.work import Work
+from attnviz.models.resolve import load
+from attnviz.models.work import LoadOptions, Work
 
 from ..quick import one_in
 from .damages import CONFIG, WEIGHTS, cut, fields, put
@@ -55,6 +56,8 @@ MODELS = {
     "bert, cased": ("BertModel", SMALL, lambda path: bert_tokenizer(path, lower=False)),
     "roberta": ("RobertaModel", dict(SMALL, pad_token_id=1), roberta_tokenizer),
 }
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+ONE = "transformer.h.1.attn.c_attn.weight"
 
 
 @pytest.fixture(scope="module", params=MODELS)
@@ -76,8 +79,6 @@ def made(path, name, **saving):
 
 
 def weights(model, text):
-    from attnviz.engine.capture import Choice, capture_text
-
     return [layer.weights for layer in capture_text(model, text, Choice())[0].layers]
 
 
@@ -199,9 +200,6 @@ def test_neither_torch_nor_transformers_is_imported(tmp_path):
     assert (done.returncode, done.stderr) == (0, "[]\n")
 
 
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
-
-
 def cached(cache):
     """A sharded model as huggingface_hub keeps it: links to blobs, a branch and a tag."""
     place = cache / "models--someone--small"
@@ -268,12 +266,7 @@ def test_what_the_cache_lacks(lack, tmp_path, monkeypatch):
             open_numpy("someone/small", revision, None)
 
 
-ONE = "transformer.h.1.attn.c_attn.weight"
-
-
 def tensors(change):
-    """Change the tensors by name."""
-
     def changed(place):
         from safetensors.numpy import load_file, save_file
 

@@ -22,6 +22,8 @@ from .tokenizer_files import (
     smollm_tokenizer,
 )
 
+LOWER = {"normalizer": {"type": "Lowercase"}}
+
 
 def said(write, **changes):
     """The files of ``write`` with other settings beside them; None takes a field away."""
@@ -64,7 +66,6 @@ def added(write, content, **flags):
     return written
 
 
-LOWER = {"normalizer": {"type": "Lowercase"}}
 CASES = {
     "gpt2": gpt2_tokenizer,
     "gpt2, spaced": said(gpt2_tokenizer, add_prefix_space=True),

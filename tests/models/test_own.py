@@ -9,8 +9,6 @@ from attnviz.attention.numpy_attention import NumpyAttention
 from attnviz.errors import UsageError
 from attnviz.models.own import OwnAttention
 
-KOREAN = "나는 오늘 학교에 갔다 ."
-
 
 def weights_of(model, text):
     tokens, observed = model.encode(text), []
@@ -23,7 +21,7 @@ def weights_of(model, text):
 
 
 def test_words_of_any_language_are_the_tokens():
-    tokens = OwnAttention().encode(f"  {KOREAN}\n")
+    tokens = OwnAttention().encode("  나는 오늘 학교에 갔다 .\n")
     assert tokens.texts == ("나는", "오늘", "학교에", "갔다", ".")
     assert tokens.ids == (0, 1, 2, 3, 4)
     assert tokens.special == (False,) * 5

@@ -15,8 +15,8 @@ from attnviz.engine.capture import capture
 from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.models.picture_texts import picture_text_model
 from attnviz.models.pictures import PictureFile, PicturePrompt
-from attnviz.models.resolve import LoadOptions, load
-from attnviz.models.work import Work
+from attnviz.models.resolve import load
+from attnviz.models.work import LoadOptions, Work
 
 from .picture_models import FAMILIES, tiny
 
@@ -26,6 +26,7 @@ CHAT = (
 )
 CHATS = {"qwen2_vl", "qwen2_5_vl", "qwen3_vl", "smolvlm"}
 """The families that are tested with a chat template."""
+PARTS = ("ids", "texts", "special")
 
 
 def prompt(*sizes, seed=0):
@@ -120,9 +121,6 @@ def test_a_prompt_that_goes_on_or_is_cut(name):
     assert np.isfinite(cut).all()
     with pytest.raises(UsageError, match="give smaller or fewer images"):
         known.encode(prompt((24, 24)), 5)
-
-
-PARTS = ("ids", "texts", "special")
 
 
 @pytest.mark.parametrize("name", ["llava", "qwen2_vl", "idefics3"])

@@ -12,6 +12,10 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 from attnviz.models.pieces import as_spelled, reader_by, special_ids, token_texts, tokens_of, undone
 from attnviz.records import Tokens
 
+METASPACE = ("▁The", "▁", "cat", "<0xE2>", "Ġ"), (" The", " ", "cat", "<0xE2>", "Ġ")
+LLAMA = (decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse())
+OTHERS = ("walk", "##ing", "cat</w>", "Ġcat", "▁cat")
+
 
 def tokenizer_with(decoder):
     tokenizer = Tokenizer(models.BPE())
@@ -37,13 +41,6 @@ def byte_level():
     return tokenizer
 
 
-def text_back(texts):
-    parts = re.split(r"<0x([0-9A-F]{2})>", "".join(texts))
-    return b"".join(
-        bytes([int(part, 16)]) if index % 2 else part.encode() for index, part in enumerate(parts)
-    )
-
-
 def test_byte_level_pieces_become_text_with_their_space():
     pieces = ["The", "Ġcat", "Ċ", "Ã©", "Ġí", "ķ", "ľê", "ê°Ģí"]
     assert token_texts(byte_level(), pieces) == (
@@ -62,7 +59,9 @@ def test_byte_level_pieces_become_text_with_their_space():
 def test_byte_level_texts_give_back_every_byte(text):
     tokenizer = byte_level()
     pieces = tokenizer.encode(text).tokens
-    assert text_back(token_texts(tokenizer, pieces)) == text.encode()
+    parts = enumerate(re.split(r"<0x(..)>", "".join(token_texts(tokenizer, pieces))))
+    back = [bytes.fromhex(part) if at % 2 else part.encode() for at, part in parts]
+    assert b"".join(back) == text.encode()
 
 
 def test_special_and_added_tokens_stay_verbatim():
@@ -73,40 +72,23 @@ def test_special_and_added_tokens_stay_verbatim():
     assert token_texts(tokenizer, pieces) == ("<|Ġend|>", "한국", "▁▁", " end")
 
 
+def sequence(*parts):
+    return decoders.Sequence([*parts])
+
+
 @pytest.mark.parametrize(
-    "decoder",
+    ("decoder", "pieces", "texts"),
     [
-        decoders.Metaspace(),
-        decoders.Sequence(
-            [
-                decoders.Replace("▁", " "),
-                decoders.ByteFallback(),
-                decoders.Fuse(),
-                decoders.Strip(" ", 1, 0),
-            ]
-        ),
+        (decoders.Metaspace(), *METASPACE),
+        (sequence(*LLAMA, decoders.Strip(" ", 1, 0)), *METASPACE),
+        (sequence(sequence(decoders.ByteLevel()), LLAMA[2]), ("Ġcat", "▁cat"), (" cat", "▁cat")),
+        (decoders.WordPiece(), OTHERS, OTHERS),
+        (None, OTHERS, OTHERS),
+        (decoders.Replace(Regex("a+"), "b"), ("aa",), ("aa",)),  # no business of a single piece
     ],
-    ids=["metaspace", "sequence"],
 )
-def test_metaspace_becomes_a_space_and_fallback_bytes_stay(decoder):
-    pieces = ["▁The", "▁", "cat", "<0xE2>", "Ġ"]
-    assert token_texts(tokenizer_with(decoder), pieces) == (" The", " ", "cat", "<0xE2>", "Ġ")
-
-
-def test_a_sequence_may_hold_the_byte_level_decoder():
-    decoder = decoders.Sequence([decoders.Sequence([decoders.ByteLevel()]), decoders.Fuse()])
-    assert token_texts(tokenizer_with(decoder), ["Ġcat", "▁cat"]) == (" cat", "▁cat")
-
-
-@pytest.mark.parametrize("decoder", [decoders.WordPiece(), None])
-def test_other_pieces_stay_as_they_are(decoder):
-    pieces = ("walk", "##ing", "cat</w>", "Ġcat", "▁cat")
-    assert token_texts(tokenizer_with(decoder), pieces) == pieces
-
-
-def test_a_regular_expression_is_no_business_of_a_single_piece():
-    decoder = decoders.Replace(Regex("a+"), "b")
-    assert token_texts(tokenizer_with(decoder), ["aa"]) == ("aa",)
+def test_spaces_are_those_of_the_decoder_and_other_pieces_stay(decoder, pieces, texts):
+    assert token_texts(tokenizer_with(decoder), [*pieces]) == texts
 
 
 def test_a_decoder_written_in_python_tells_no_rules():

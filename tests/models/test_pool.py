@@ -16,7 +16,6 @@ HELD = {}
 
 @pytest.fixture(autouse=True)
 def four_processors(monkeypatch):
-    """Stand in for four processors and for a BLAS of four threads."""
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(4)), raising=False)
     monkeypatch.setattr(memory, "processors", lambda: None)
@@ -47,15 +46,14 @@ def test_several_threads_work_and_blas_has_one():
     assert HELD["blas"] == 4
 
 
-@pytest.mark.parametrize(("quota", "expected"), [(None, 4), (1.2, 2), (0.3, 1), (64.0, 4)])
-def test_no_more_threads_than_processors_and_quota(quota, expected, monkeypatch):
+@pytest.mark.parametrize(
+    ("quota", "asked", "expected"),
+    [(None, "", 4), (1.2, "", 2), (0.3, "", 1), (64.0, "", 4), (None, "1", 1), (None, "3,2", 3),
+     (None, "99", 4), (None, "no", 4)],
+)  # fmt: skip
+def test_no_more_threads_than_processors_quota_and_environment(quota, asked, expected, monkeypatch):
     monkeypatch.setattr(memory, "processors", lambda: quota)
-    assert workers() == expected
-
-
-@pytest.mark.parametrize(("number", "expected"), [("1", 1), ("3,2", 3), ("99", 4), ("no", 4)])
-def test_the_environment_is_respected(number, expected, monkeypatch):
-    monkeypatch.setenv("OMP_NUM_THREADS", number)
+    monkeypatch.setenv("OMP_NUM_THREADS", asked)
     assert workers() == expected
 
 

@@ -18,9 +18,9 @@ from attnviz.models.threads import allowed_processors, suit, threads_for, thread
 SENTENCE, OTHER = "The cat sat on the mat.", "The dog sat on the mat."
 LARGE = 10**9
 
-
 HELD = {}
 """The numbers of threads of what stands in for torch and OpenBLAS."""
+REAL = threads._libraries
 
 
 @pytest.fixture(autouse=True)
@@ -41,11 +41,7 @@ def libraries(monkeypatch):
 
 
 def numbers():
-    """Return the numbers of threads of both."""
     return set(HELD.values())
-
-
-REAL = threads._libraries
 
 
 def test_the_libraries_are_those_that_compute():

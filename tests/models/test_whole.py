@@ -11,20 +11,12 @@ from torch import nn
 import attnviz
 from attnviz.draw.values import model_facts, model_of
 from attnviz.errors import UnsupportedError
+from attnviz.models import whole
 from attnviz.models.model import weights_fingerprint
 from attnviz.models.prepare import handed_over
-from attnviz.models.whole import (
-    HeadCounts,
-    context_length,
-    read_shape,
-    require_whole,
-    table_rows,
-    text_config,
-    unwrapped,
-)
 from attnviz.records import ModelInfo
 
-from ..small_models import llama_fields
+from ..small_models import bert_fields, llama_fields
 
 PUBLISHED = yaml.safe_load(Path(__file__).with_name("published.yaml").read_text(encoding="utf-8"))
 
@@ -101,22 +93,16 @@ def test_a_layer_that_takes_no_part_is_missed(spoil, said, question, checkpoint)
 def test_an_encoder_decoder_without_a_decoder_layer_is_refused(checkpoint):
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(checkpoint("t5"))
     layers = len(model.decoder.block)
-    require_whole(model, "t5", len(model.encoder.block))
+    whole.require_whole(model, "t5", len(model.encoder.block))
     del model.decoder.block[0]
     with pytest.raises(UnsupportedError, match=f"it has {layers - 1} layers"):
-        require_whole(model, "t5", len(model.encoder.block))
+        whole.require_whole(model, "t5", len(model.encoder.block))
 
 
 def test_layers_that_share_their_weights_are_whole():
-    config = transformers.AlbertConfig(
-        vocab_size=11,
-        hidden_size=12,
-        embedding_size=6,
-        num_hidden_layers=5,
-        num_attention_heads=3,
-        intermediate_size=13,
-    )
-    require_whole(transformers.AlbertModel(config), "albert", 5)
+    fields = bert_fields(12, 13, 512, layers=5)
+    config = transformers.AlbertConfig(vocab_size=11, embedding_size=6, **fields)
+    whole.require_whole(transformers.AlbertModel(config), "albert", 5)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.compile itself
@@ -133,14 +119,7 @@ def test_a_wrapper_that_holds_the_whole_model_is_opened(wrap, checkpoint):
 
 
 def test_a_model_of_images_is_named_as_one(tmp_path, run):
-    config = transformers.ViTConfig(
-        hidden_size=12,
-        num_hidden_layers=2,
-        num_attention_heads=3,
-        intermediate_size=13,
-        image_size=8,
-        patch_size=4,
-    )
+    config = transformers.ViTConfig(**bert_fields(12, 13, 4), image_size=8, patch_size=4)
     model = transformers.ViTModel(config)
     with pytest.raises(UnsupportedError, match="reads pixel_values, not text"):
         attnviz.capture(model, "a cat", tokenizer=object())
@@ -165,9 +144,9 @@ class Peft:
 
 def test_a_model_of_peft_is_taken_unless_its_prompt_would_be_lost():
     model = made()
-    assert unwrapped(Peft(model, prompts=False)) is model
+    assert whole.unwrapped(Peft(model, prompts=False)) is model
     with pytest.raises(UnsupportedError, match="'tuned' of this Peft has a Config"):
-        unwrapped(Peft(model, prompts=True))
+        whole.unwrapped(Peft(model, prompts=True))
 
 
 def test_an_adapter_that_is_switched_off_is_not_said_to_be_there():
@@ -182,8 +161,8 @@ def test_an_adapter_that_is_switched_off_is_not_said_to_be_there():
 
 def test_a_wrapped_table_has_the_rows_of_its_embedding():
     config = transformers.LlamaConfig(vocab_size=13)
-    assert table_rows(nn.Sequential(nn.Embedding(17, 3)), config) == 17
-    assert table_rows(Passed(), config) == 13
+    assert whole.table_rows(nn.Sequential(nn.Embedding(17, 3)), config) == 17
+    assert whole.table_rows(Passed(), config) == 13
 
 
 def test_settings_of_a_foreign_layer_are_part_of_the_fingerprint():
@@ -198,41 +177,41 @@ def test_settings_of_a_foreign_layer_are_part_of_the_fingerprint():
 @pytest.mark.parametrize(("model_type", "fields", "expected", "context"), PUBLISHED["shapes"])
 def test_shape_and_context(model_type, fields, expected, context):
     config = transformers.AutoConfig.for_model(model_type, **fields)
-    assert read_shape(config, "name") == HeadCounts(*expected)
-    assert context_length(config, nn.Module()) == context
+    assert whole.read_shape(config, "name") == whole.HeadCounts(*expected)
+    assert whole.context_length(config, nn.Module()) == context
 
 
 def test_decoders_have_contexts_of_their_own():
-    assert context_length(transformers.LEDConfig(), nn.Module(), decoder=True) == 1024
+    assert whole.context_length(transformers.LEDConfig(), nn.Module(), decoder=True) == 1024
     joined = transformers.EncoderDecoderConfig.from_encoder_decoder_configs(
         transformers.BertConfig(num_attention_heads=3, hidden_size=6, num_hidden_layers=2),
         transformers.GPT2Config(n_head=2, n_embd=6, n_layer=5, n_positions=7),
     )
-    assert read_shape(joined, "name") == HeadCounts(2, 3, 3, 2)
-    assert text_config(joined, decoder=True).n_layer == 5
-    assert context_length(joined, nn.Module()) == 512
-    assert context_length(joined, nn.Module(), decoder=True) == 7
+    assert whole.read_shape(joined, "name") == whole.HeadCounts(2, 3, 3, 2)
+    assert whole.text_config(joined, decoder=True).n_layer == 5
+    assert whole.context_length(joined, nn.Module()) == 512
+    assert whole.context_length(joined, nn.Module(), decoder=True) == 7
 
 
 @pytest.mark.parametrize("padding", [0, 1, None])
 def test_positions_behind_the_padding_shorten_the_context(padding):
     config = transformers.BertConfig(max_position_embeddings=13)
     model = nn.ModuleDict({"position_embeddings": nn.Embedding(13, 2, padding_idx=padding)})
-    assert context_length(config, model) == 13 - (0 if padding is None else padding + 1)
+    assert whole.context_length(config, model) == 13 - (0 if padding is None else padding + 1)
 
 
 @pytest.mark.parametrize("model_type", ["mamba", "rwkv", "fnet"])
 def test_no_heads_at_all(model_type):
     with pytest.raises(UnsupportedError, match=f"'name' is a {model_type} model"):
-        read_shape(transformers.AutoConfig.for_model(model_type), "name")
+        whole.read_shape(transformers.AutoConfig.for_model(model_type), "name")
 
 
 def test_only_layers_that_attend_have_heads():
     """Convolutions and linear attention have none; a hybrid layer has heads and another mixer."""
     fields = {"num_hidden_layers": 4, "layer_types": ["conv", "full_attention"] * 2}
-    conv = read_shape(transformers.Lfm2Config(**fields), "name")
-    both = read_shape(transformers.FalconH1Config(num_hidden_layers=2), "name")
-    plain = read_shape(transformers.Gemma3TextConfig(), "name")
+    conv = whole.read_shape(transformers.Lfm2Config(**fields), "name")
+    both = whole.read_shape(transformers.FalconH1Config(num_hidden_layers=2), "name")
+    plain = whole.read_shape(transformers.Gemma3TextConfig(), "name")
     infos = [
         ModelInfo("made", None, "None", "float32", **vars(shape)) for shape in (conv, both, plain)
     ]

@@ -1,30 +1,13 @@
 """Files of tokenizers as the hub has them, small: by the classes that checkpoints name."""
 
 import json
+from pathlib import Path
 
 import transformers
 from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers, processors, trainers
 from tokenizers.models import BPE, WordPiece
 
-STARTS = [
-    *("", " ", "a", "The cat", "the  two   spaces", " leading", "trailing ", "Tab\tnew\nline\r\n"),
-    *(
-        "ÉCOLE café naïve",
-        "Straße ŒUVRE İstanbul",
-        "안녕하세요 세계",
-        "한국어 문장을 봅니다",
-        "日本語 漢字",
-    ),
-    *(
-        "emoji 😀👩‍👩‍👧🏽 here",
-        "e\u0301 combining",
-        "don't we'll I'M",
-        "3.14 1,000",
-        "a\u00a0b\u200bc",
-    ),
-    *("[CLS] [SEP] [MASK]", "<s>a</s><mask>", "<|endoftext|> in <|endoftext|>text", "[UNK] ##ing"),
-    *("x" * 400, "word " * 120, "!?;:—…", "\x00\x07", "مرحبا", "CamelCaseWord", "ﬁ ligature"),
-]
+STARTS = json.loads(Path(__file__).with_name("tokenizer_texts.json").read_text("utf-8"))
 TEXTS = STARTS + [
     f"{one}{joint}{other}"
     for number, joint in enumerate(["", " ", ", ", "\n", "-", "ß"])

@@ -73,11 +73,6 @@ def _lines():
             yield from map("".join, itertools.product(*choices))
 
 
-def _shelf(line):
-    """The file in which a line's outputs lie: one a command."""
-    return _OUTPUTS / f"{line.split()[0].strip('-')}.json.gz"
-
-
 @pytest.fixture(scope="session")
 def recorded():
     """What each line gave; renewed, where that was asked for, when all have run."""
@@ -90,7 +85,7 @@ def recorded():
     yield found
     shelves_now = defaultdict(dict)
     for line, output in found.items():
-        shelves_now[_shelf(line)][line] = output
+        shelves_now[_OUTPUTS / f"{line.split()[0].strip('-')}.json.gz"][line] = output
     _OUTPUTS.mkdir(exist_ok=True)
     for path, shelf in shelves_now.items():
         text = json.dumps(shelf, ensure_ascii=False, indent=0)
@@ -121,7 +116,8 @@ def test_the_outputs_are_as_they_were(line, run, redrawn, folder, recorded):
     before = set(folder.rglob("*"))
     arguments = [Template(part).safe_substitute(_TEXTS) for part in shlex.split(line)]
     result = (run if _RENEW else redrawn)(*arguments, env={"COLUMNS": "80", "LINES": "24"})
-    found = {"exit": str(result.code), "out": result.out, "err": _notices(result.err)}
+    notices = [line for line in result.err.splitlines(True) if not _PROGRESS.search(line)]
+    found = {"exit": str(result.code), "out": result.out, "err": "".join(notices)}
     for path in sorted(set(folder.rglob("*")) - before):
         if path.is_file():
             found[str(path.relative_to(folder))] = _content(path)
@@ -133,11 +129,6 @@ def test_the_outputs_are_as_they_were(line, run, redrawn, folder, recorded):
     for name, text in found.items():
         if not _alike(text, expected[name], line.split()[0]):
             pytest.fail(f"{name} of `attnviz {line}`:\n{_difference(expected[name], text)}")
-
-
-def _notices(err):
-    """Standard error without progress, which depends on the clock."""
-    return "".join(line for line in err.splitlines(True) if not _PROGRESS.search(line))
 
 
 def _content(path):

@@ -149,7 +149,6 @@ def drawing(lines):
 
 
 def picture(name):
-    """One of the pictures, as it is drawn today."""
     return drawing(run(PICTURES[name]))
 
 

@@ -6,10 +6,6 @@ from attnviz.prompts.naming import next_word
 from attnviz.records import Tokens
 
 
-def tokens(*texts):
-    return Tokens(tuple(range(len(texts))), texts, (False,) * len(texts))
-
-
 @pytest.mark.parametrize(
     ("texts", "predicted", "said"),
     [
@@ -21,4 +17,5 @@ def tokens(*texts):
 )
 def test_no_word_of_the_text_stands_for_a_piece(texts, predicted, said):
     """What the model goes on to write after “p” is not known: perhaps “park”, not “pier”."""
-    assert next_word(tokens(*texts), len(texts) - 1, predicted) == said
+    tokens = Tokens(tuple(range(len(texts))), texts, (False,) * len(texts))
+    assert next_word(tokens, len(texts) - 1, predicted) == said

@@ -2,62 +2,49 @@
 
 import pytest
 
+from attnviz.count.params import specs
 from attnviz.count.params.cost import count_cost
 from attnviz.count.params.parts import Case
 from attnviz.count.params.request import spec_from_options
-from attnviz.count.params.specs import (
-    AttentionSpec,
-    Dense,
-    ExpertsSpec,
-    FeedForwardSpec,
-    LayerGroup,
-    LayerSpec,
-    LookupTable,
-    ModelSpec,
-    Norm,
-    StackSpec,
-)
 
-FORWARD = FeedForwardSpec(14, 17, gated=True)
-MIXTURE = ExpertsSpec(FORWARD, experts=5, active=2, shared=FORWARD)
+FORWARD = specs.FeedForwardSpec(14, 17, gated=True)
+MIXTURE = specs.ExpertsSpec(FORWARD, experts=5, active=2, shared=FORWARD)
 
 
 def attention(**more):
-    return AttentionSpec(14, 7, 7, 2, 2, **more)
+    return specs.AttentionSpec(14, 7, 7, 2, 2, **more)
 
 
 def decoder():
     """Two kinds of layers: full with a feed-forward part, sliding with experts."""
-    norms = (Norm("attention norm", 14), Norm("feed-forward norm", 14))
-    full = LayerSpec((attention(query_bias=True),), FORWARD, norms)
-    sliding = LayerSpec((attention(window=3),), MIXTURE, norms)
-    groups = (LayerGroup(full, 2, (0, 2)), LayerGroup(sliding, 3, (1, 3, 4)))
-    stack = StackSpec(
+    norms = (specs.Norm("attention norm", 14), specs.Norm("feed-forward norm", 14))
+    full = specs.LayerSpec((attention(query_bias=True),), FORWARD, norms)
+    sliding = specs.LayerSpec((attention(window=3),), MIXTURE, norms)
+    groups = (specs.LayerGroup(full, 2, (0, 2)), specs.LayerGroup(sliding, 3, (1, 3, 4)))
+    stack = specs.StackSpec(
         "decoder",
         groups,
         embeddings=(
-            LookupTable("token embedding", 19, 14),
-            Dense("patch embedding", 3, 14, bias=True),
+            specs.LookupTable("token embedding", 19, 14),
+            specs.Dense("patch embedding", 3, 14, bias=True),
         ),
-        norms=(Norm("final norm", 14, shift=True),),
-        head=Dense("head", 14, 19),
+        norms=(specs.Norm("final norm", 14, shift=True),),
+        head=specs.Dense("head", 14, 19),
         max_positions=23,
     )
-    return ModelSpec("two kinds", "a paper", (stack,), notes=("made up",))
+    return specs.ModelSpec("two kinds", "a paper", (stack,), notes=("made up",))
 
 
 def pair():
     """An encoder and a decoder that reads it, with a shared table."""
-    plain = FeedForwardSpec(14, 17)
-    norm = (Norm("norm", 14),)
-    encoder = StackSpec(
-        "encoder", (LayerGroup(LayerSpec((attention(),), plain, norm), 2),), causal=False,
-        reads="source",
-    )  # fmt: skip
+    plain = specs.FeedForwardSpec(14, 17)
+    norm = (specs.Norm("norm", 14),)
+    read = (specs.LayerGroup(specs.LayerSpec((attention(),), plain, norm), 2),)
+    encoder = specs.StackSpec("encoder", read, causal=False, reads="source")
     both = (attention(), attention(cross=True, source_width=14))
-    decoder = StackSpec("decoder", (LayerGroup(LayerSpec(both, plain, norm), 3),))
-    return ModelSpec(
-        "pair", "", (encoder, decoder), embeddings=(LookupTable("token embedding", 19, 14),)
+    decoder = specs.StackSpec("decoder", (specs.LayerGroup(specs.LayerSpec(both, plain, norm), 3),))
+    return specs.ModelSpec(
+        "pair", "", (encoder, decoder), embeddings=(specs.LookupTable("token embedding", 19, 14),)
     )
 
 
@@ -82,7 +69,6 @@ SPECS = {
 
 @pytest.fixture(params=SPECS)
 def any_case(request):
-    """Each of them, counted for eleven tokens."""
     spec = SPECS[request.param]()
     return Case(spec.name, count_cost(spec, tokens=11))
 

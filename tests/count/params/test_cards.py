@@ -19,6 +19,10 @@ GIB = 2**30
 CARD = Gpu(
     "made up", (), "nobody", 2020, 24 * 1024, 1e12, {"float32": 5e13, "float16": 1e14}, "a test"
 )
+EXPERTS = st.sampled_from([{}, {"experts": 6, "active_experts": 2}])
+DTYPES = st.sampled_from(["float32", "bfloat16", "int8", "int4"])
+FILES = sorted((configs_directory() / "gpus").glob("*.toml"))
+FIELDS = {"name", "aliases", "year", "memory_mib", "bandwidth", "flops", "source"}
 
 
 def fitted(cost, memory_mib=24 * 1024, **more):
@@ -127,8 +131,6 @@ SHAPES = st.fixed_dictionaries(
     },
     optional={"window": st.integers(1, 300), "tied": st.booleans()},
 )
-EXPERTS = st.sampled_from([{}, {"experts": 6, "active_experts": 2}])
-DTYPES = st.sampled_from(["float32", "bfloat16", "int8", "int4"])
 
 
 @settings(deadline=None, max_examples=25)
@@ -164,15 +166,11 @@ def test_one_more_never_fits_and_more_memory_never_holds_less(
         assert wider.tokens_per_second >= more.decode.tokens_per_second * (1 - 1e-9)
 
 
-# The table ----------------------------------------------------------------------------------
-
-FILES = sorted((configs_directory() / "gpus").glob("*.toml"))
 ENTRIES = [
     (path.stem, entry)
     for path in FILES
     for entry in tomllib.loads(path.read_text(encoding="utf-8"))["card"]
 ]
-FIELDS = {"name", "aliases", "year", "memory_mib", "bandwidth", "flops", "source"}
 
 
 @pytest.mark.parametrize(("file", "entry"), ENTRIES, ids=[entry["name"] for _, entry in ENTRIES])

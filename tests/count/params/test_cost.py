@@ -20,14 +20,12 @@ PLAIN = AttentionSpec(8, 2, 2, 4, 4)  # 256 weights, 16 numbers a token
 SLIDING = PLAIN._replace(window=10)
 LINEAR = PLAIN._replace(linear=True)
 CROSS = PLAIN._replace(cross=True)
+SHARED = {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 13}
 
 
 def spec(*attentions, layers=1, **more):
     groups = tuple(LayerGroup(LayerSpec((attention,)), layers) for attention in attentions)
     return ModelSpec("test", "", (StackSpec("decoder", groups, **more),))
-
-
-# The cache ------------------------------------------------------------------------------------
 
 
 def cache(*attentions, tokens, **more):
@@ -52,7 +50,7 @@ def test_linear_attention_keeps_a_state_that_does_not_grow():
 
 
 def test_the_library_keeps_as_many_bytes_of_two_towers():
-    """Of one tower ``test_every_config.py`` compares what the library keeps."""
+    """Of one tower ``test_families.py`` compares what the library keeps."""
     torch.manual_seed(3)
     model = transformers.T5ForConditionalGeneration(transformers.T5Config(**T5)).eval()
     read, written = (torch.randint(0, 29, (BATCH, length)) for length in (SOURCE, TOKENS))
@@ -80,9 +78,6 @@ def test_names_of_dtypes():
 def test_bytes_are_never_rounded_through_floats(numbers):
     assert byte_count(numbers, "float32") == 4 * numbers
     assert 2 * byte_count(numbers, "int4") - numbers in (0, 1)
-
-
-# What fits ------------------------------------------------------------------------------------
 
 
 def test_the_longest_context_is_the_last_that_fits():
@@ -160,9 +155,6 @@ def test_what_is_counted_unless_asked():
     assert (count.weight_bytes, count.cache.bytes, count.cache_dtype) == (1024, 16, "int8")
 
 
-# The operations of a pass ---------------------------------------------------------------------
-
-
 def test_pairs_that_are_seen():
     flops = count_cost(spec(SLIDING), tokens=16).flops
     pairs = (16**2 - 6**2) / 2  # the triangle, less the triangle that slid out of sight
@@ -179,7 +171,6 @@ def test_absurd_lengths_stay_exact():
     assert count_cost(spec(PLAIN), tokens=n).flops.attention_scores == 4 * n * n * 8
 
 
-SHARED = {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 13}
 SHARED["shared_expert_intermediate_size"] = 19
 CASES = [
     ("llama", "LlamaForCausalLM", WIDE),

@@ -8,6 +8,8 @@ import pytest
 
 from attnviz.count.params.find_spec import stored_weights
 
+TOTAL = 11 * 12 + 7 * 12 + 2 * (12 * 12**2 + 13 * 12) + 2 * 12
+
 
 def checkpoint_of(folder, dtypes, **fields):
     """A GPT-2 of 12 features whose file claims so many numbers of each dtype."""
@@ -24,9 +26,6 @@ def checkpoint_of(folder, dtypes, **fields):
     content = struct.pack("<Q", len(text)) + text + bytes(end)
     (folder / "model.safetensors").write_bytes(content)
     return str(folder)
-
-
-TOTAL = 11 * 12 + 7 * 12 + 2 * (12 * 12**2 + 13 * 12) + 2 * 12
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ SHAPES = {
         }.items()
     },
 }
+NAME = struct.pack("<Q", 3) + b"abc"
 
 
 def write(path, names=SHAPES, **fields):
@@ -112,9 +113,6 @@ def test_several_files_are_one_model(tmp_path):
 
 def head(tensors, fields):
     return b"GGUF" + struct.pack("<IQQ", 3, tensors, fields)
-
-
-NAME = struct.pack("<Q", 3) + b"abc"
 
 
 @pytest.mark.parametrize(

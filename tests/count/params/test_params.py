@@ -1,16 +1,12 @@
-"""``attnviz params``: whole screens, JSON and files that say the same, comparisons, names.
-
-Golden screens lie in ``golden/``; after a wanted change write them anew with
-``ATTNVIZ_GOLDEN=write pytest tests/count/params/test_params.py`` and look at the difference.
-"""
+"""``attnviz params``: whole screens, JSON and files that say the same, comparisons, names."""
 
 import csv
-import os
-from pathlib import Path
 
 import pytest
 
-GOLDEN = Path(__file__).parent / "golden"
+from ...command_line import json_of
+from ...small_models import bert_fields
+
 SHAPE = ("--d-model", "4096", "--heads", "32")
 SCREENS = {
     "shape": SHAPE,
@@ -26,25 +22,15 @@ SCREENS = {
     "narrow": (*SHAPE, "--width", "40", "--quiet"),
 }
 
-
-@pytest.fixture
-def counted(run):
-    """The JSON object of ``attnviz params ARGUMENTS --json``."""
-
-    def call(*arguments):
-        return run("params", *arguments, "--json").document
-
-    return call
+counted = json_of("params")
+TOTAL = {"one": 124_439_808, "several": 124_439_808, "compared": 16_384}
 
 
 @pytest.mark.parametrize("name", SCREENS)
-def test_screen(run, name):
+def test_screen(run, golden, name):
     result = run("params", *SCREENS[name])
     assert (result.code, result.err) == (0, "")
-    path = GOLDEN / f"{name}.txt"
-    if os.environ.get("ATTNVIZ_GOLDEN") == "write":
-        path.write_text(result.out, encoding="utf-8")
-    assert result.out == path.read_text(encoding="utf-8")
+    golden(name, result.out)
     widest = 40 if name == "narrow" else 80
     assert max(map(len, result.lines)) <= widest
 
@@ -70,7 +56,7 @@ def test_json_of_a_comparison(counted):
     ],
 )
 def test_any_option_can_be_compared(counted, wish, values):
-    rows = counted(*SMALL, "--compare", wish)["rows"]
+    rows = counted("--d-model", "64", "--heads", "8", "--compare", wish)["rows"]
     assert [next(iter(row["values"].values())) for row in rows] == values
     assert ["error" in row for row in rows] == [value == "x" for value in values]
 
@@ -125,22 +111,6 @@ def test_a_class_that_no_arithmetic_knows_is_built(run, tmp_path):
     assert f"total,sum,{built}" in (tmp_path / "odd.csv").read_text()
 
 
-def small(name, **more):
-    """A config of a family that the arithmetic does not know, as its class fills it in."""
-    import transformers
-
-    sizes = {
-        "vocab_size": 60,
-        "hidden_size": 32,
-        "intermediate_size": 24,
-        "num_hidden_layers": 4,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "max_position_embeddings": 64,
-    }
-    return getattr(transformers, name)(**{**sizes, **more})
-
-
 @pytest.mark.parametrize(
     ("name", "more"),
     [
@@ -149,7 +119,11 @@ def small(name, **more):
     ],
 )
 def test_weights_and_cache_suffice_to_answer(counted, run, tmp_path, name, more):
-    small(name, **more).save_pretrained(tmp_path / "odd")
+    import transformers
+
+    sizes = bert_fields(32, 24, 64, heads=4, layers=4) | {"num_key_value_heads": 2}
+    config = getattr(transformers, name)(**{"vocab_size": 60, **sizes, **more})
+    config.save_pretrained(tmp_path / "odd")
     alone = counted("./odd", "--tokens", "64")
     needed = alone["weights"]["bytes"] + alone["weights"]["buffer_bytes"]
     needed += alone["kv_cache"]["bytes"]
@@ -172,7 +146,6 @@ REQUESTS = {
     "several": ("gpt2", "t5-base"),
     "compared": ("--d-model", "64", "--heads", "8", "--compare", "kv-heads=8,3,1"),
 }
-TOTAL = {"one": 124_439_808, "several": 124_439_808, "compared": 16_384}
 
 
 @pytest.fixture
@@ -207,11 +180,6 @@ def test_csv_adds_up_and_names_what_is_compared(saved):
     assert {row["kv_heads"] for row in rows} == {"8", "3", "1"}
     (refused,) = [row for row in rows if row["section"] == "refused"]
     assert "does not divide" in refused["item"] + refused["detail"]
-
-
-# Whatever is wrong: one line on standard error, nothing printed -------------------------------
-
-SMALL = ("--d-model", "64", "--heads", "8")
 
 
 def test_missing_things_end_with_3(refused, tmp_path):

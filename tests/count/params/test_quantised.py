@@ -40,6 +40,13 @@ MATRICES = {
     for name, shape in SHAPES.items()
 }
 TABLES = {"model.embed_tokens": (VOCAB, WIDE), "lm_head": (VOCAB, WIDE)}
+INT8 = {"num_bits": 8, "type": "int", "strategy": "channel"}
+INT4_GROUPS = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128}
+FP4 = {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16}
+HQQ = {"weight_quant_params": {"nbits": 4, "group_size": 64, "axis": 1}}
+TORCHAO = {"default": {"_type": "Int4WeightOnlyConfig", "_data": {"group_size": 32}}}
+NUMBERS = 2 * LAYERS * WIDE // 2
+"""What is cached for a token."""
 
 
 def zeros(kind, *shape):
@@ -128,16 +135,11 @@ def compressed(form, weights, inputs=None, **more):
 
 
 CHANNEL = scaled(("f2", lambda o, i: (o, 1)))
-INT8 = {"num_bits": 8, "type": "int", "strategy": "channel"}
-INT4_GROUPS = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128}
-FP4 = {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16}
 SIXTEENTHS, ONE = ("u1", lambda o, i: (o, i // 16)), ("f4", lambda o, i: (1,))
 NVFP4, NVFP4_WEIGHTS = scaled(SIXTEENTHS, ONE, ONE, width=4), scaled(SIXTEENTHS, ONE, width=4)
 FP8 = scaled(ONE, ONE)
 FBGEMM = scaled(("f4", lambda o, i: (o, 1)), ("f4", lambda o, i: (1,)))
 HALVES = ("f2", lambda o, i: (o * i // 64, 1))
-HQQ = {"weight_quant_params": {"nbits": 4, "group_size": 64, "axis": 1}}
-TORCHAO = {"default": {"_type": "Int4WeightOnlyConfig", "_data": {"group_size": 32}}}
 
 FORMATS = {
     "gptq": (said("gptq", bits=4, group_size=128, sym=False), gptq()),
@@ -330,10 +332,6 @@ def test_activations_and_caches_alone_quantise_no_weights(tmp_path):
     about = compressed("dense", {}, kv_cache_scheme={"num_bits": 8})
     cost = counted(folder_of(tmp_path / "m", about))
     assert (cost.storage, cost.cache_dtype) == (None, "int8")
-
-
-NUMBERS = 2 * LAYERS * WIDE // 2
-"""What is cached for a token."""
 
 
 @pytest.mark.parametrize(

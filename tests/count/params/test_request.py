@@ -12,6 +12,9 @@ from attnviz.count.params.request import SHAPE, spec_from_options
 from attnviz.count.params.specs import shares_of
 from attnviz.errors import UsageError
 
+LATENT = {"kv_lora": 3, "rope_dim": 2, "nope_dim": 2}
+_MISTAKES = yaml.safe_load(Path(__file__).with_name("mistakes.yaml").read_text("utf-8"))["options"]
+
 
 def counted(**options):
     return count_cost(spec_from_options(**options), tokens=1)
@@ -78,12 +81,6 @@ def test_heads_divide_or_are_refused(d_model, heads, kv_heads):
         assert "--head-dim, which lifts the rule" in message
     else:
         assert "does not divide --heads" in refused(**options)
-
-
-LATENT = {"kv_lora": 3, "rope_dim": 2, "nope_dim": 2}
-
-
-_MISTAKES = yaml.safe_load(Path(__file__).with_name("mistakes.yaml").read_text("utf-8"))["options"]
 
 
 @pytest.mark.parametrize(("options", "says"), _MISTAKES)

@@ -5,30 +5,16 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnviz.count.params.specs import (
-    AttentionSpec,
-    Dense,
-    ExpertsSpec,
-    FeedForwardSpec,
-    LatentSpec,
-    LayerGroup,
-    LayerSpec,
-    LookupTable,
-    ModelSpec,
-    Norm,
-    StackSpec,
-    group_layers,
-    shares_of,
-    total,
-)
+from attnviz.count.params import specs
 
 SIZES = st.integers(1, 10**12)
+ATTENTION = specs.AttentionSpec(6, 2, 2, 3, 3)  # 144
 
 
 def test_latent_attention_of_deepseek_v3():
-    latent = LatentSpec(kv_lora=512, rope_dim=64, nope_dim=128, q_lora=1536)
-    norms = (Norm("query norm", 1536), Norm("key and value norm", 512))
-    spec = AttentionSpec(7168, 128, 128, 192, 128, latent=latent, parts=norms)
+    latent = specs.LatentSpec(kv_lora=512, rope_dim=64, nope_dim=128, q_lora=1536)
+    norms = (specs.Norm("query norm", 1536), specs.Norm("key and value norm", 512))
+    spec = specs.AttentionSpec(7168, 128, 128, 192, 128, latent=latent, parts=norms)
     roles = {
         "query": 7168 * 1536 + 1536 * 128 * 192,
         "latent": 7168 * (512 + 64),
@@ -37,19 +23,19 @@ def test_latent_attention_of_deepseek_v3():
         "output": 128 * 128 * 7168,
         "norm": 1536 + 512,
     }
-    assert {role: total(spec.terms, role) for role in roles} == roles
-    assert total(spec.terms) == 187_107_328
+    assert {role: specs.total(spec.terms, role) for role in roles} == roles
+    assert specs.total(spec.terms) == 187_107_328
     assert spec.per_head["query"] == 1536 * 192  # the way down is shared
 
 
 @given(SIZES, SIZES, st.integers(1, 99), SIZES, SIZES, st.booleans(), st.booleans())
 def test_the_formula_of_the_definitions(d, groups, share, dim, value, bias, output_bias):
     heads = groups * share
-    spec = AttentionSpec(d, heads, groups, dim, value, bias, bias, bias, output_bias)
+    spec = specs.AttentionSpec(d, heads, groups, dim, value, bias, bias, bias, output_bias)
     weights = d * heads * dim + d * groups * (dim + value) + heads * value * d
     biases = bias * (heads * dim + groups * (dim + value)) + output_bias * d
-    assert total(spec.terms) == weights + biases
-    assert total(spec.terms, "bias") == biases
+    assert specs.total(spec.terms) == weights + biases
+    assert specs.total(spec.terms, "bias") == biases
     assert spec.per_head == {
         "query": d * dim,
         "key": d * dim,
@@ -63,24 +49,28 @@ def test_the_formula_of_the_definitions(d, groups, share, dim, value, bias, outp
     assert spec.terms[0].formula == f"{d} × {heads * dim} = {d * heads * dim:,}"
 
 
-ATTENTION = AttentionSpec(6, 2, 2, 3, 3)  # 144
-PLAIN = LayerSpec((ATTENTION,), FeedForwardSpec(6, 5), (Norm("attention norm", 6),))  # 210
+PLAIN = specs.LayerSpec(
+    (ATTENTION,), specs.FeedForwardSpec(6, 5), (specs.Norm("attention norm", 6),)
+)  # 210
 
 
 def spec(*groups, **more):
-    stack = StackSpec("decoder", groups, **more)
-    return ModelSpec("test", "", (stack,))
+    stack = specs.StackSpec("decoder", groups, **more)
+    return specs.ModelSpec("test", "", (stack,))
 
 
 def test_shares_add_up():
     whole = spec(
-        LayerGroup(PLAIN, 3),
-        embeddings=(LookupTable("token embedding", 11, 6), Dense("patches", 4, 6, bias=True)),
-        norms=(Norm("final norm", 6, shift=True),),
-        parts=(Dense("pooler", 6, 6, bias=True),),
-        head=Dense("head", 6, 11),
+        specs.LayerGroup(PLAIN, 3),
+        embeddings=(
+            specs.LookupTable("token embedding", 11, 6),
+            specs.Dense("patches", 4, 6, bias=True),
+        ),
+        norms=(specs.Norm("final norm", 6, shift=True),),
+        parts=(specs.Dense("pooler", 6, 6, bias=True),),
+        head=specs.Dense("head", 6, 11),
     )
-    assert shares_of(whole.placed) == {
+    assert specs.shares_of(whole.placed) == {
         "attention": 3 * 144,
         "feed_forward": 3 * 60,
         "embedding": 66 + 30,
@@ -92,9 +82,11 @@ def test_shares_add_up():
 
 
 def test_idle_experts_are_not_active():
-    mixture = ExpertsSpec(FeedForwardSpec(6, 5), 4, 1, buffers=(("router correction", 4),))
-    sparse = LayerSpec((ATTENTION,), mixture)
-    whole = spec(*group_layers([PLAIN, sparse, sparse]))
+    mixture = specs.ExpertsSpec(
+        specs.FeedForwardSpec(6, 5), 4, 1, buffers=(("router correction", 4),)
+    )
+    sparse = specs.LayerSpec((ATTENTION,), mixture)
+    whole = spec(*specs.group_layers([PLAIN, sparse, sparse]))
     assert whole.total == 210 + 2 * (144 + 4 * 60 + 24)
     assert whole.active == 210 + 2 * (144 + 60 + 24)
     assert [term.formula for term in whole.buffers] == ["2 × 4 = 8"]
@@ -103,12 +95,12 @@ def test_idle_experts_are_not_active():
 
 def test_absurdly_large_numbers_stay_exact():
     wide = 10**40 + 7
-    layer = LayerSpec((AttentionSpec(wide, 1, 1, wide, wide),))
-    assert spec(LayerGroup(layer, 10**30 + 1)).total == 4 * wide**2 * (10**30 + 1)
+    layer = specs.LayerSpec((specs.AttentionSpec(wide, 1, 1, wide, wide),))
+    assert spec(specs.LayerGroup(layer, 10**30 + 1)).total == 4 * wide**2 * (10**30 + 1)
 
 
 def test_equal_layers_are_put_together_in_the_order_of_the_first():
-    other = LayerSpec((ATTENTION,))
-    groups = group_layers([other, PLAIN, other])
-    assert groups == (LayerGroup(other, 2, (0, 2)), LayerGroup(PLAIN, 1, (1,)))
-    assert group_layers([PLAIN, PLAIN]) == (LayerGroup(PLAIN, 2),)
+    other = specs.LayerSpec((ATTENTION,))
+    groups = specs.group_layers([other, PLAIN, other])
+    assert groups == (specs.LayerGroup(other, 2, (0, 2)), specs.LayerGroup(PLAIN, 1, (1,)))
+    assert specs.group_layers([PLAIN, PLAIN]) == (specs.LayerGroup(PLAIN, 2),)

@@ -11,6 +11,7 @@ import pytest
 import attnviz
 from attnviz.draw.page import data
 from attnviz.inspect.heads.heads import heads_report
+from attnviz.inspect.heads.report import compare_heads
 from attnviz.measures.sinks import norm_weighted, sink_of, without_sink
 from attnviz.records import AttentionRecord, LayerWeights, ModelInfo, Tokens
 
@@ -69,16 +70,11 @@ def test_the_sink_is_named_by_its_places(opened, trained_bert, tmp_path):
     assert np.flatnonzero(blank).tolist() == places
 
 
-# Large pages ---------------------------------------------------------------------------------
-
-
 def made(layers, heads, tokens, alpha=0.15):
     """A report of random causal weights in the shape of a larger model.
 
     Its heads differ: some attend to the token before, the first token, commas or equal words too.
     """
-    from attnviz.inspect.heads.report import compare_heads
-
     rng = np.random.default_rng(0)
     words = TIMES.split()
     texts = tuple(f" {words[at % len(words)]}" for at in range(tokens))
@@ -188,9 +184,6 @@ def page_json(content):
         r'<script type="application/json" id="data">(.*?)</script>', content, re.S
     )
     return json.loads(found)
-
-
-# Format --------------------------------------------------------------------------------------
 
 
 def test_the_format_is_as_described(mary):

@@ -19,6 +19,8 @@ NASTY = [
     "=HYPERLINK(1)", "a\nb", "\x1b[31m", "日本語", "👩‍👩‍👧", "'\"&amp;", "{{script}}", "x" * 120,
     "<!--",
 ]  # fmt: skip
+OPERATED = {"button", "checkbox", "combobox", "DisclosureTriangle", "image", "link", "option"}
+"""Roles of what a reader of the screen is told by name."""
 
 
 @pytest.fixture(scope="module")
@@ -51,8 +53,6 @@ def test_strangers_tokens_are_inert(opened, nasty, tmp_path):
 
 
 class Tags(HTMLParser):
-    """Every attribute of a page."""
-
     def __init__(self):
         super().__init__()
         self.found = []
@@ -128,10 +128,6 @@ def test_a_frame_shows_the_page(blank, mary, sandbox):
         frame = page.frame_locator("iframe")
         frame.locator("body[data-ready]").wait_for(state="attached")
         assert frame.locator("#name").inner_text() == "L3H1"
-
-
-OPERATED = {"button", "checkbox", "combobox", "DisclosureTriangle", "image", "link", "option"}
-"""Roles of what a reader of the screen is told by name."""
 
 
 def test_a_reader_of_the_screen_is_told_each_control_and_the_cell(opened, mary):

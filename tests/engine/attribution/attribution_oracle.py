@@ -16,6 +16,8 @@ import torch
 import yaml
 from torch import Tensor
 
+_TABLE = Path(__file__).with_name("routes.yaml").read_text(encoding="utf-8")
+
 
 @dataclass(frozen=True)
 class Route:
@@ -38,7 +40,6 @@ class Route:
     values: dict[str, str] = field(default_factory=dict)
 
 
-_TABLE = Path(__file__).with_name("routes.yaml").read_text(encoding="utf-8")
 ROUTES = {name: Route(**row) for name, row in yaml.safe_load(_TABLE).items()}
 
 

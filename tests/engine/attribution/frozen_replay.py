@@ -40,7 +40,8 @@ class FrozenReplay:
             hooks.enter_context(model.hook_points.borrowed())
             hooks.enter_context(model.hook_points.intervening(self))
             for module in model.root.modules():
-                if _is_norm(module) or _is_activation(module) or _has_weights(module):
+                matrices = any(each.ndim > 1 for each in module.parameters(recurse=False))
+                if matrices or _is_norm(module) or _is_activation(module):
                     hooks.callback(module.register_forward_hook(self._leave).remove)
             logits = model.root(input_ids=self._ids, **model.options).logits[0]
         config = model.root.config.get_text_config()
@@ -100,10 +101,6 @@ def _is_norm(module):
 
 def _is_activation(module):
     return "GELU" in type(module).__name__
-
-
-def _has_weights(module):
-    return any(parameter.ndim > 1 for parameter in module.parameters(recurse=False))
 
 
 def _blocks(module):

@@ -14,8 +14,8 @@ from attnviz.engine.backend import backend_of
 from attnviz.engine.device_sizes import DeviceSizes
 from attnviz.errors import UnsupportedError
 from attnviz.models.bundled import Bundled
-from attnviz.models.resolve import LoadOptions, load
-from attnviz.models.work import Work
+from attnviz.models.resolve import load
+from attnviz.models.work import LoadOptions, Work
 from attnviz.records import Input
 
 from ...every_causal import causal_kinds
@@ -27,6 +27,9 @@ from .test_on_numpy import directory as directory
 PROMPT = "When Nancy met John, nobody knew why Nancy met"
 COMPARED = ("gpt2", "gemma2", "falcon", "cohere", "gpt_bigcode")
 """Norms of both kinds, a softcap, a logit factor, parallel blocks, one that fixes its batch."""
+RANKS = [3438, 3882, 1, 1, 1, 1, 1]
+KL = [20.4827, 14.0682, 0.0146, 0.0072, 0.0053, 0.0035, 0.0]
+PROBABILITIES = [0.0, 1e-6, 0.949836, 0.969254, 0.968348, 0.962239, 0.965738]
 
 
 def asked(position=None, answer=None):
@@ -52,11 +55,6 @@ def read_lens(model, given, question):
     return backend.open_attributor(given).lens(given, question)
 
 
-# The bundled model: computed outside of attnviz, in float64 ------------------------------------
-
-RANKS = [3438, 3882, 1, 1, 1, 1, 1]
-KL = [20.4827, 14.0682, 0.0146, 0.0072, 0.0053, 0.0035, 0.0]
-PROBABILITIES = [0.0, 1e-6, 0.949836, 0.969254, 0.968348, 0.962239, 0.965738]
 RAISED = {
     (1, 2): [(" John", 4.2206), (" James", 3.3984), (" Cy", 2.7376), (" Jimmy", 2.5524)],
     (1, 0): [(" John", 3.428), ("gether", 2.1588), ("ards", 2.0066), (" brother", 1.978)],
@@ -86,9 +84,6 @@ def test_the_bundled_model(backend):
             words, heads[place].raises, expected, strict=False
         ):
             assert (word, value) == (name, pytest.approx(golden, abs=1e-4))
-
-
-# Models in torch -----------------------------------------------------------------------------
 
 
 @contextmanager

@@ -5,8 +5,8 @@ import pytest
 
 from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.engine.backend import backend_of
-from attnviz.models.resolve import LoadOptions, load
-from attnviz.models.work import Work
+from attnviz.models.resolve import load
+from attnviz.models.work import LoadOptions, Work
 from attnviz.records import Input
 
 from ...small_models import (

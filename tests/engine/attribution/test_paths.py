@@ -48,6 +48,8 @@ BACKENDS = [
 ]
 """GPT-Neo's queries are not seen on torch, and Gemma 2 does not run in NumPy, nor a head of which
 less than a pair is rotated; NumPy's other families are compared with torch."""
+CHANGED = [*IDS[:4], 23, *IDS[5:9], 31, 45, 8, 100]
+SENDERS = [("self", 0, 1), ("self", 0, 2), ("self", 1, 0)]
 
 
 def read_by(name, model, what, layer, normed):
@@ -158,10 +160,6 @@ def test_a_model_that_does_not_show_its_queries_is_refused():
     opened = prepared("gpt_neo", small_model("gpt_neo"), None, torch.device("cpu"), seed=0)
     with pytest.raises(UnsupportedError):
         path_effects(opened, Input.of_ids(CLEAN), Input.of_ids(CORRUPT), [SENDER])
-
-
-CHANGED = [*IDS[:4], 23, *IDS[5:9], 31, 45, 8, 100]
-SENDERS = [("self", 0, 1), ("self", 0, 2), ("self", 1, 0)]
 
 
 def _equal(found, expected, near):

@@ -45,6 +45,8 @@ FAMILIES = {
     "gpt_neox": dict(SMALL, hidden_size=48, num_attention_heads=4, rotary_pct=0.5),
     "qwen3": dict(GQA, **SMALL, hidden_size=40),
 }
+OWN = ("bloom", "falcon", "mpt", "gpt_neo", "openai-gpt")
+"""They compute attention by themselves: queries and keys are the factors of their scores."""
 
 
 @cache
@@ -284,10 +286,6 @@ def test_a_head_that_is_not_there_is_refused():
     model = opened("gpt2")
     with pytest.raises(UsageError, match="no self head 9 in layer 2"):
         backend_of(model).open_splitter("self", given).split(given, AskedLink(("self", 2, 9), 3, 1))
-
-
-OWN = ("bloom", "falcon", "mpt", "gpt_neo", "openai-gpt")
-"""They compute attention by themselves: queries and keys are the factors of their scores."""
 
 
 def outcome(kind):

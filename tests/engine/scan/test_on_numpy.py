@@ -1,12 +1,23 @@
 """Scans in NumPy are those of the loop in float64, by hooks on the modules of transformers."""
 
+import os
+import threading
+
 import numpy as np
 import pytest
 import torch
 
-from attnviz.engine.effects import METRICS, Variant
+import attnviz
+from attnviz.attention.growing import GrowingRun
+from attnviz.engine.effects import METRICS, ScanOptions, Variant
+from attnviz.engine.patching import Patch, Site
 from attnviz.engine.scan import on_numpy
+from attnviz.engine.scan.on_numpy import forks
+from attnviz.engine.scan.run import open_scan
 from attnviz.errors import UsageError
+from attnviz.models import memory
+from attnviz.models.bundled import Bundled
+from attnviz.records import Input
 
 from ...attention.test_families import IDS, MODELS
 from ..ablation_loop import PROJECTIONS, loop_metrics, outputs_without
@@ -16,6 +27,9 @@ from ..stacks import HEADED, both, once_quick
 OTHER = [*IDS[5:], *IDS[:5]]
 LONGER = [*OTHER, 8, 9]
 FEW = ("gpt2", "llama, biases", "neox", "gpt-neo", "qwen3", "bert")
+TEXTS = ["The cat sat on the mat.", "The dog ran to the old house.", "Once there was a small fox."]
+LONG = " ".join(3 * TEXTS)
+OTHER_TEXT = LONG.replace("cat", "dog")
 
 
 def ours(numpy, torch_, oracle, largest=None):
@@ -37,7 +51,6 @@ def looped(model, variant, ids=IDS, value=None):
 
 
 def compared(model, variants, found, expected):
-    """Hold both backends against the loop."""
     one, other = (measured(scan, variants) for scan in found)
     assert set(one) == set(other) == set(METRICS)
     for name in METRICS:
@@ -67,9 +80,6 @@ def test_models_without_words_have_their_output(name, tmp_path):
         np.testing.assert_allclose(numpy[metric], values, rtol=1e-4, atol=1e-5)
 
 
-# What takes a head's place -----------------------------------------------------------------------
-
-
 def outputs(model, ids):
     """By (layer, head) the columns that enter the output projection, (token, dim)."""
     shape, seen = model.numpy.stack.shape, {}
@@ -92,13 +102,6 @@ def outputs(model, ids):
     }
 
 
-def values_of(model, mode):
-    if mode == "resample":
-        return outputs(model, OTHER)
-    texts = [outputs(model, ids) for ids in (IDS, LONGER)]
-    return {head: torch.cat([text[head] for text in texts]).mean(0) for head in model.heads}
-
-
 @pytest.mark.parametrize(
     ("name", "mode", "references", "options"),
     [
@@ -110,7 +113,10 @@ def values_of(model, mode):
 )
 def test_replacements_equal_the_loop(name, mode, references, options, tmp_path):
     model = both(name, tmp_path)
-    values, heads = values_of(model, mode), model.heads
+    values, heads = outputs(model, OTHER), model.heads
+    if mode == "mean":
+        texts = [outputs(model, ids) for ids in references]
+        values = {head: torch.cat([text[head] for text in texts]).mean(0) for head in heads}
     variants = [Variant((heads[0],)), Variant((heads[-1],)), Variant((heads[1], heads[-2]))]
     expected = [looped(model, variant, value=values) for variant in variants]
     found = model.scans([IDS], references, pair=(5, 7), **options)
@@ -177,9 +183,6 @@ def test_draws_have_a_standard_error_and_tokens_their_losses(tmp_path):
     assert pieces[0].baseline == pytest.approx(pieces[1].baseline, abs=1e-5)
 
 
-# One growing pass --------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", FEW)
 def test_one_at_a_time_is_the_growing_pass(name, tmp_path, monkeypatch):
     model = both(name, tmp_path)
@@ -231,3 +234,75 @@ def test_what_does_not_fit_is_refused(tmp_path):
 def test_gradients_are_those_of_torch(tmp_path):
     numpy, other = (scan.gradients() for scan in both("llama 3", tmp_path).scans([IDS]))
     assert numpy == other
+
+
+def test_equal_beginnings_are_one_row():
+    changes = [
+        Variant(((0, 1),)),
+        Variant(((0, 1), (2, 0))),
+        Variant(((0, 1), (2, 0), (2, 3))),
+        Variant(((1, 2),)),
+        Variant(((0, 1),), "the same"),
+    ]
+    grown, ends = forks(changes, 0, 4)
+    assert [fork.sources for fork in grown] == [(-1,), (0, -1), (0, 0, 0, 1), (0, 1, 2, 3)]
+    assert ends == [0, 1, 2, 3, 0]
+    assert grown[2].patches == {
+        1: Patch((Site("output", 2, 0),)),
+        2: Patch((Site("output", 2, 0), Site("output", 2, 3))),
+    }
+
+
+def test_removals_in_any_order_are_those_measured_alone():
+    """In one scan many rows are shared, in scans of one removal none."""
+    heads = [(layer, head) for layer in range(6) for head in range(4)]
+    drawn = np.random.default_rng(3)
+    variants = [
+        Variant(tuple(sorted(map(heads.__getitem__, drawn.permutation(24)[:count]))))
+        for count in range(1, 24, 6)
+        for _ in range(2)
+    ]
+    text = Input.of_ids(drawn.integers(5, 4000, 19).tolist())
+
+    def losses(some):
+        (scores,) = open_scan(Bundled("float64"), [text], ScanOptions()).scan(
+            0, some, range(len(some))
+        )
+        order = np.argsort(scores.variants)
+        return np.stack([scores.metrics[name][order] for name in ("loss_delta", "kl")])
+
+    alone = np.concatenate([losses([variant]) for variant in variants], axis=1)
+    np.testing.assert_allclose(losses(variants), alone, rtol=1e-9, atol=1e-12)
+
+
+QUESTIONS = {
+    "ablate": lambda: attnviz.ablate("tiny", TEXTS),
+    "ablate one text": lambda: attnviz.ablate("tiny", LONG, mode="mean"),
+    "patch": lambda: attnviz.patch("tiny", LONG, OTHER_TEXT, what="value", answer=" a", foil=" on"),
+    "prune": lambda: attnviz.prune("tiny", TEXTS, fraction=0.2, draws=2),
+}
+
+
+@pytest.mark.parametrize(
+    "name", ["ablate", *(pytest.param(name, marks=pytest.mark.long) for name in [*QUESTIONS][1:])]
+)
+def test_three_threads_give_what_one_gives(name, monkeypatch):
+    monkeypatch.setattr(memory, "processors", lambda: None)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(3)), raising=False)
+    begun = []
+    plain = GrowingRun.ends
+
+    def ends(run, *given, **more):
+        begun.append(threading.get_ident())
+        return plain(run, *given, **more)
+
+    monkeypatch.setattr(GrowingRun, "ends", ends)
+    found, threads = [], []
+    for number in ("1", "3"):
+        monkeypatch.setenv("OMP_NUM_THREADS", number)
+        begun.clear()
+        found.append(QUESTIONS[name]().to_dict() | {"seconds": 0})
+        threads.append(len(set(begun)))
+    assert threads[0] == 1
+    assert threads[1] > 1
+    assert found[0] == found[1]

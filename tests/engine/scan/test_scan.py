@@ -21,6 +21,10 @@ from ..sizes import set_sizes
 
 OTHER = tuple(reversed(IDS))
 HEADS = [(layer, head) for layer in range(3) for head in range(3)]
+CASES = [(name, kind) for name, kinds in PROJECTIONS.items() for kind in kinds]
+TOLERANCE = 1e-5
+APART = ("gpt2", "gemma2", "gpt_neox", "qwen3_next", "albert", "t5", "bloom", "falcon")
+"""Projections that lie transposed, are shared by layers, or follow attention of the model's own."""
 
 
 def head_outputs(model, ids):
@@ -275,12 +279,6 @@ def test_replacements_of_the_own_attention():
 def test_senseless_numbers_are_refused(options):
     with pytest.raises(UsageError):
         ScanOptions(**options)
-
-
-CASES = [(name, kind) for name, kinds in PROJECTIONS.items() for kind in kinds]
-TOLERANCE = 1e-5
-APART = ("gpt2", "gemma2", "gpt_neox", "qwen3_next", "albert", "t5", "bloom", "falcon")
-"""Projections that lie transposed, are shared by layers, or follow attention of the model's own."""
 
 
 def layers_of(name, kind):

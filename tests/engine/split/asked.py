@@ -1,11 +1,14 @@
 """What is asked of every model: in the test of one process, and in each of two that share it."""
 
+from pathlib import Path
+
 import torch
 import transformers
+import yaml
 
 import attnviz
 
-from ...small_models import GPT_OSS, SPECIAL, llama_fields, word_tokenizer
+from ...small_models import SPECIAL, llama_fields, word_tokenizer
 
 TEXT = "the cat sat on the mat because the cat sat tired"
 
@@ -20,42 +23,12 @@ _SIZES = {
     "vocab_size": 16,
     "initializer_range": 0.3,
 }
-_LATENT = {
-    "num_key_value_heads": 4,
-    "moe_intermediate_size": 8,
-    "q_lora_rank": 8,
-    "kv_lora_rank": 16,
-    "qk_nope_head_dim": 8,
-    "qk_rope_head_dim": 4,
-    "v_head_dim": 8,
-    "n_routed_experts": 4,
-    "num_experts_per_tok": 2,
-    "n_group": 1,
-    "topk_group": 1,
-    "n_shared_experts": 1,
-}
+_TABLE = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 
-MODELS = {
-    "grouped": ("llama", {}),
-    "tied": ("llama", {"tie_word_embeddings": True}),
-    "windows": ("mistral", {"sliding_window": 5}),
-    "every head in every process": ("phi3", {}),
-    "latent": ("deepseek_v2", _LATENT),
-    "sinks": ("gpt_oss", GPT_OSS | {"intermediate_size": 32, "num_local_experts": 2}),
-    "split sinks": ("granite_swa", {"sliding_window": 5}),
-}
+MODELS = _TABLE["models"]
 """By what is special about it: a model's type, and the fields that differ from the others'."""
 
-REFUSED = {
-    "3 heads": (
-        "llama",
-        {"hidden_size": 24, "num_attention_heads": 3, "num_key_value_heads": 3},
-        {"tp_size": 2},
-    ),
-    "1 key/value heads": ("llama", {"num_key_value_heads": 1}, {"tp_size": 2}),
-    "pipeline parallelism": ("llama", {}, {"pp_size": 2}),
-    "fully sharded": ("llama", {}, {"fsdp_size": 2}),
-}
+REFUSED = _TABLE["refused"]
 """By a part of the message: a model's type and fields, and how it is split over two processes."""
 
 

@@ -24,6 +24,10 @@ from attnviz.models.prepare import handed_over
 from tests.engine.split.asked import MODELS, REFUSED, TEXT, questions
 
 QUICK = sys.argv[2:] == ["quick"]
+directory = Path(sys.argv[1])
+model = str(directory / "grouped")
+loading = ("--model", model, "--tp")
+saved = str(directory / "saved.json")
 
 
 def opened(path, **ways):
@@ -54,7 +58,6 @@ def commanded(*arguments):
 
 
 def everything(root):
-    """Return all answers by model and question."""
     found = {}
     for name in MODELS:
         path, rules = root / name, root / "rules.toml"
@@ -72,11 +75,7 @@ def everything(root):
 logging.set_verbosity_error()
 logging.disable_progress_bar()
 dist.init_process_group("gloo")
-directory = Path(sys.argv[1])
 answers = {} if QUICK else everything(directory)
-model = str(directory / "grouped")
-loading = ("--model", model, "--tp")
-saved = str(directory / "saved.json")
 answers["shown"] = commanded("heads", TEXT, *loading, "--save", saved)
 answers["wrong"] = commanded("heads", TEXT, *loading, "--head", "L9H9")
 dist.destroy_process_group()

@@ -2,8 +2,10 @@
 
 import numpy as np
 import torch
+from tokenizers import processors
+from transformers import MarianConfig, MarianMTModel, T5Config, T5ForConditionalGeneration
 
-from tests.small_models import word_tokenizer
+from tests.small_models import t5_fields, word_tokenizer
 
 MARKS = ("<pad>", "<s>", "</s>", "<unk>")
 SOURCE = tuple(f"s{at}" for at in range(8))
@@ -11,9 +13,6 @@ TARGET = tuple(f"t{at}" for at in range(8))
 
 
 def tokenizer():
-    """Whole words; ``</s>`` behind a text."""
-    from tokenizers import processors
-
     made = word_tokenizer((*MARKS, *SOURCE, *TARGET))
     made.backend_tokenizer.post_processor = processors.TemplateProcessing(
         single="$A </s>", special_tokens=[("</s>", 2)]
@@ -23,28 +22,14 @@ def tokenizer():
 
 def t5(**changed):
     """A random T5 of two layers of two heads."""
-    from transformers import T5Config, T5ForConditionalGeneration
-
     torch.manual_seed(0)
-    sizes = {
-        "vocab_size": 20,
-        "d_model": 20,
-        "d_kv": 10,
-        "d_ff": 8,
-        "num_layers": 1,
-        "num_decoder_layers": 2,
-        "num_heads": 2,
-        "decoder_start_token_id": 0,
-        "eos_token_id": 2,
-        **changed,
-    }
+    sizes = t5_fields(20, 10, 8, (1, 2)) | {"vocab_size": 20, "num_heads": 2, "eos_token_id": 2}
+    sizes |= changed
     return T5ForConditionalGeneration(T5Config(**sizes)).eval()
 
 
 def marian():
     """A random Marian of two layers of three heads."""
-    from transformers import MarianConfig, MarianMTModel
-
     torch.manual_seed(0)
     sizes = dict.fromkeys(("encoder_layers", "decoder_layers"), 2)
     sizes |= dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 3)

@@ -76,14 +76,6 @@ def test_findings(whole):
 
 
 def test_bad_input(run, tmp_path, tiny):
-    (tmp_path / "there").mkdir()
-    (tmp_path / "there" / "file").write_text("")
-    result = run("atlas", "--out", "there")
-    assert (result.code, result.out) == (2, "")
-    assert "'there' is not empty: name a new directory, or empty it first" in result.err
-    result = run("atlas", "tiny", "--model", "mha")
-    assert "expected one model: give 'tiny' or --model mha" in result.err
-    assert run("atlas", "--texts", "none.txt").code == 3
     (tmp_path / "long.txt").write_text("The cat.\n" + "word " * 1200)
     result = run("atlas", "--texts", "long.txt")
     assert result.code == 2

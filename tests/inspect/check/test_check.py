@@ -30,7 +30,7 @@ from attnviz.inspect.check.report import Bounds, CheckReport, Outcome, Rule
 from attnviz.inspect.check.rules import Given, outcome, read_rules, score_rule
 from attnviz.inspect.check.screen import value_text
 from attnviz.models.bundled import Bundled
-from attnviz.models.resolve import LoadOptions
+from attnviz.models.work import LoadOptions
 from attnviz.texts import built_in_texts
 
 from ...first_screens import SIZES, fitting
@@ -131,9 +131,6 @@ def test_ci_reads_it(run, rules, tmp_path):
     here["GITHUB_STEP_SUMMARY"] = str(tmp_path)
     result = run("check", "checks.toml", env=here)
     assert (result.code, "no step summary" in result.err) == (6, True)
-
-
-# Baselines -----------------------------------------------------------------------------------
 
 
 def test_attention_by_distance_is_that_of_a_plain_loop():
@@ -273,9 +270,6 @@ def test_a_planted_change_is_found(run, checkpoint, tmp_path):
         assert re.search(r"1 of \d+ heads beyond: L1H1 ", found["detail"])
 
 
-# Screens and pages ---------------------------------------------------------------------------
-
-
 def report(rules, failing):
     long = "나는 오늘 학교에 갔다 👩‍👩‍👧 " * 6
     outcomes = [
@@ -317,9 +311,6 @@ def test_a_value_is_written_on_its_side_of_the_bound(value):
     outcome = Outcome(Rule("r", Bounds(at_least=0.6)), value, "", "")
     text = value_text(outcome).replace("–", "nan")
     assert (float(text) >= 0.6) == outcome.passed
-
-
-# Rules of one form of a model on every other form -------------------------------------------------
 
 
 FORMS = [

@@ -10,6 +10,9 @@ from attnviz.inspect.check import ci
 from ...terminals import POSIX
 
 GOOD = '[[check]]\nhead = "L1H2"\nscore = "induction"\nat_least = 0.6\n'
+AGAINST = '[[check]]\nagainst = "{}"\njs_divergence = {{ at_most = 0.1 }}\n'
+COUNTED = '[[check]]\nparams = "total"\nat_most = {}\n'
+LONG = "a" * 300
 
 
 @pytest.mark.parametrize(
@@ -47,10 +50,6 @@ GOOD = '[[check]]\nhead = "L1H2"\nscore = "induction"\nat_least = 0.6\n'
 def test_a_mistake_is_one_line(refused, tmp_path, content, said):
     (tmp_path / "checks.toml").write_text(content, encoding="utf-8")
     assert said in refused(2, "check", "checks.toml")
-
-
-AGAINST = '[[check]]\nagainst = "{}"\njs_divergence = {{ at_most = 0.1 }}\n'
-COUNTED = '[[check]]\nparams = "total"\nat_most = {}\n'
 
 
 @pytest.mark.parametrize(
@@ -117,9 +116,6 @@ def test_a_baseline_may_lie_below_the_rules(run, checkpoint, tmp_path):
     assert run("check", "c.toml", *model, "--update").code == 0
     assert run("check", "c.toml", *model).code == 0
     assert (tmp_path / "real" / "b.json").is_file()
-
-
-LONG = "a" * 300
 
 
 UNREADABLE = {

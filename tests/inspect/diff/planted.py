@@ -9,13 +9,7 @@ import numpy as np
 
 from attnviz.attention.checkpoint import llama_stack
 from attnviz.engine.capture import Probing
-from attnviz.inspect.diff.compare import (
-    divergences,
-    model_maps,
-    noise_floor,
-    over_texts,
-    pairs_by_index,
-)
+from attnviz.inspect.diff import compare
 from attnviz.inspect.diff.report import Noise
 from attnviz.models.resolve import in_other_numbers
 from attnviz.records import Input
@@ -29,13 +23,15 @@ EVERY = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
 def maps_of(model, texts):
     """The maps of a causal model over texts, each at most as long as its context."""
     probing = Probing(model, "self", causal=True)
-    return model_maps(probing, [Input(model.encode(text, model.context)) for text in texts])
+    return compare.model_maps(probing, [Input(model.encode(text, model.context)) for text in texts])
 
 
 def floor_of(model, whole, texts):
     """The noise floor; a torch model is converted by that."""
     noise = maps_of(in_other_numbers(model).model, texts)
-    return noise_floor(divergences(whole, noise, pairs_by_index(whole.heads, whole.heads)))
+    return compare.noise_floor(
+        compare.divergences(whole, noise, compare.pairs_by_index(whole.heads, whole.heads))
+    )
 
 
 def floor_of_both(first, second, texts):
@@ -59,9 +55,9 @@ class Verdict:
 
 def verdict(first, second, floor, seed=0):
     """What a comparison of the two says."""
-    pairs = pairs_by_index(first.heads, second.heads)
-    apart = divergences(first, second, pairs)
-    js, output = over_texts(apart.js, seed), over_texts(apart.output, seed)
+    pairs = compare.pairs_by_index(first.heads, second.heads)
+    apart = compare.divergences(first, second, pairs)
+    js, output = compare.over_texts(apart.js, seed), compare.over_texts(apart.output, seed)
     names = [left for left, _ in pairs]
     return Verdict(
         frozenset(name for name, mean in zip(names, js, strict=True) if mean.above(floor.js)),
@@ -93,7 +89,6 @@ def permute_queries(tensors, head, seed):
 
 
 def zero_head(tensors, head):
-    """A head that puts out nothing."""
     tensors[f"model.layers.{head[0]}.self_attn.v_proj.weight"][_rows(head[1])] = 0
 
 

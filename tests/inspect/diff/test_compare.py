@@ -6,15 +6,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import attnviz
 from attnviz.attention.numpy_attention import to_bfloat16
+from attnviz.engine import observer
+from attnviz.engine.capture import open_probing
+from attnviz.errors import UnsupportedError, UsageError
+from attnviz.inspect.diff import compare
 from attnviz.inspect.diff.compare import (
     Divergences,
     ModelMaps,
     TextMaps,
     divergences,
     matched_pairs,
+    model_maps,
     noise_floor,
     over_texts,
     pairs_by_index,
@@ -22,33 +28,23 @@ from attnviz.inspect.diff.compare import (
 )
 from attnviz.measures.divergence import js_divergence
 from attnviz.models.bundled import Bundled
-from attnviz.records import ModelInfo, Tokens
+from attnviz.models.prepare import prepared
+from attnviz.records import Input, ModelInfo, Tokens
 from attnviz.texts import built_in_texts
 
-from .planted import (
-    changed_model,
-    floor_of,
-    four_bits,
-    maps_of,
-    permute_queries,
-    verdict,
-    zero_head,
-)
+from ...engine.architectures import small_model
+from . import planted
 
 TINY = Path(attnviz.__file__).parent / "data" / "tiny"
 RNG = np.random.default_rng(5)
+TEXT = " ".join(f"w{number * number % 37}" for number in range(60))
 
 
 def test_bfloat16_is_rounded_as_torch_does():
-    import torch
-
     numbers = np.concatenate([RNG.normal(size=999), [0, 1.00390625, -1.01171875, 3e38]])
     numbers = numbers.astype(np.float32)
     expected = torch.from_numpy(numbers).bfloat16().float().numpy()
     np.testing.assert_array_equal(to_bfloat16(numbers), expected)
-
-
-# Whole models --------------------------------------------------------------------------------
 
 
 def made(rows, sinks=True):
@@ -112,16 +108,19 @@ def test_the_floor_is_twice_the_largest_mean_and_few_texts_have_no_interval():
 @pytest.fixture(scope="module")
 def whole():
     model, texts = Bundled(), built_in_texts().texts
-    maps = maps_of(model, texts)
-    return model, maps, floor_of(model, maps, texts)
+    maps = planted.maps_of(model, texts)
+    return model, maps, planted.floor_of(model, maps, texts)
 
 
 @pytest.mark.parametrize("head", [(1, 2), (5, 0)])
 def test_a_planted_head_is_found_first(whole, head):
     model, maps, floor = whole
-    for plant in (lambda t: permute_queries(t, head, 1), lambda t: zero_head(t, head)):
-        changed = maps_of(changed_model(model, plant), built_in_texts().texts)
-        found = verdict(maps, changed, floor)
+    for plant in (
+        lambda t: planted.permute_queries(t, head, 1),
+        lambda t: planted.zero_head(t, head),
+    ):
+        changed = planted.maps_of(planted.changed_model(model, plant), built_in_texts().texts)
+        found = planted.verdict(maps, changed, floor)
         assert found.first == head
         assert min(found.changed | found.output_changed)[0] == head[0]
 
@@ -129,10 +128,12 @@ def test_a_planted_head_is_found_first(whole, head):
 def test_four_bits_are_found_and_rounding_is_not(whole):
     model, maps, floor = whole
     texts = built_in_texts().texts
-    noisy = maps_of(changed_model(model, lambda t: four_bits(t, 4, 0)), texts)
-    assert {layer for layer, _ in verdict(maps, noisy, floor).changed} == {4, 5}
+    noisy = planted.maps_of(
+        planted.changed_model(model, lambda t: planted.four_bits(t, 4, 0)), texts
+    )
+    assert {layer for layer, _ in planted.verdict(maps, noisy, floor).changed} == {4, 5}
     for other in (model.narrowed(), Bundled("float64")):
-        assert not verdict(maps, maps_of(other, texts), floor).found
+        assert not planted.verdict(maps, planted.maps_of(other, texts), floor).found
     found = predictions(maps, noisy)
     p, q = (np.concatenate([text.predictions for text in side.texts]) for side in (maps, noisy))
     kl = (np.exp(p.astype(float)) * (p.astype(float) - q)).sum(-1)
@@ -165,3 +166,59 @@ def test_another_vocabulary_is_compared_over_the_tokens_that_both_have():
     assert (found.outside, back.outside) == pytest.approx((outside, outside))
     assert found.same_top == (a.argmax(-1) == shared.argmax(-1)).mean()
     assert alike.outside is None
+
+
+def made_model(name, changed=False):
+    model = small_model(name)
+    if changed:
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter += 0.05 * torch.randn_like(parameter)
+    return prepared(name, model, None, torch.device("cpu"))
+
+
+def read(model, reduce, stride=None):
+    given = Input(model.encode(TEXT, 30))
+    return model_maps(open_probing(model), [given], stride, reduce=reduce)
+
+
+@pytest.mark.parametrize("name", ["llama", "mistral", "gpt_oss", "bert"])
+def test_rows_outputs_and_predictions_equal_those_of_whole_maps(name, monkeypatch):
+    """With grouped heads, windows, learned sinks and an encoder."""
+    model = made_model(name)
+    monkeypatch.setattr(compare, "MOST_BYTES", 30_000)
+    some = read(model, "fused")
+    whole = read(model, "full", some.stride)
+    assert some.stride > 1
+    (one,), (other,) = some.texts, whole.texts
+    assert one.kept.tolist() == other.kept.tolist()
+    for part in ("rows", "outputs"):
+        found, expected = getattr(one, part), getattr(other, part)
+        assert found.keys() == expected.keys() != set()
+        for layer, values in expected.items():
+            assert np.abs(found[layer] - values).max() < 1e-5, (part, layer)
+    assert (one.predictions is None) == (other.predictions is None) == (name == "bert")
+    if one.predictions is not None:
+        assert np.abs(one.predictions - other.predictions).max() < 1e-4
+
+
+@pytest.mark.long
+def test_a_comparison_by_rows_gives_the_same_numbers(monkeypatch):
+    one, other = made_model("llama"), made_model("llama", changed=True)
+    found = [
+        attnviz.diff(one, other, TEXT, noise_floor=0.01, truncate=True, reduce=reduce)
+        for reduce in ("full", "fused")
+    ]
+    for a, b in zip(found[0].changes, found[1].changes, strict=True):
+        assert [b.js, b.no_sink, b.output] == pytest.approx([a.js, a.no_sink, a.output], abs=1e-5)
+    assert found[1].predictions.kl == pytest.approx(found[0].predictions.kl, abs=1e-5)
+    monkeypatch.setattr(observer, "_LONG", 20)
+    monkeypatch.setattr(observer, "_LARGE", 20)
+    monkeypatch.setattr(compare, "MOST_BYTES", 4_000)
+    with pytest.raises(UsageError, match="8 rows of attention take more than 4,000 bytes: shorten"):
+        attnviz.diff(one, other, TEXT, noise_floor=0.01, truncate=True)
+
+
+def test_what_has_no_rows_is_refused():
+    with pytest.raises(UnsupportedError, match="leave out --reduce fused"):
+        read(made_model("t5"), "fused")

@@ -19,7 +19,6 @@ from attnviz.models.bundled import Bundled
 
 SENTENCE = "The cat sat on the mat because it was tired."
 
-
 SESSION = LiveSession(Bundled())
 SESSION.frame = cache(SESSION.frame)  # made once: no test changes a frame
 COLOUR = Theme()
@@ -113,14 +112,11 @@ def noting(read):
 
 
 def typed(words):
-    """The keys that type some words."""
     names = {" ": "space", ".": "full_stop", "/": "slash", "-": "minus", "_": "underscore"}
     return [names.get(letter, letter) for letter in words]
 
 
 def line(words):
-    """What stands in the line that is asked for."""
-
     async def fill(pilot):
         pilot.app.keys_pane.ask(pilot.app.keys_pane.asked._replace(field=Field(words)))
 

@@ -12,9 +12,10 @@ from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.explore import session
 from attnviz.inspect.explore.session import LiveSession, open_session
 from attnviz.models.bundled import Bundled
-from attnviz.models.resolve import LoadOptions
+from attnviz.models.work import LoadOptions
 
 TEXT = "When Mary and John went out, John gave Mary a book."
+REMOVED = frozenset({(0, 1), (1, 0)})
 
 
 def nothing(share):
@@ -36,10 +37,6 @@ def test_maps_that_are_too_large_are_refused_before_a_run(tiny, monkeypatch):
             run(f"{TEXT} John")
 
 
-# Other models --------------------------------------------------------------------------------
-
-
-REMOVED = frozenset({(0, 1), (1, 0)})
 CASES = {
     "gpt2 in NumPy": ("gpt2", {}, None),
     "gpt2 on torch": ("gpt2", {"backend": "torch"}, None),
@@ -84,9 +81,6 @@ def test_frames_and_effects_are_those_of_the_commands(checkpoint, case):
     else:
         with pytest.raises(UnsupportedError):
             list(session.generation(text, Sampling(), REMOVED))
-
-
-# What is seen of a frame ---------------------------------------------------------------------
 
 
 def test_one_token_and_as_many_as_there_are(tiny):

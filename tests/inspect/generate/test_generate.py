@@ -10,8 +10,10 @@ import pytest
 
 import attnviz
 from attnviz.draw.theme import Theme
+from attnviz.engine import generation
 from attnviz.engine.generation import Sampling, Step, generate
 from attnviz.errors import LoadError
+from attnviz.inspect.generate import generate as job
 from attnviz.inspect.generate.live import unfinished
 from attnviz.inspect.generate.report import GenerateReport, WrittenRun, activities, read_run
 from attnviz.inspect.generate.screen import loop_of
@@ -24,6 +26,7 @@ from ...terminals import finished, interrupted, on_screen, rows
 
 PROMPT = "When Nancy met John, nobody knew why Nancy met"
 ASCII = Theme(colour=False, ascii=True, encoding="ascii")
+ASKED = "The cat sat on the mat because"
 
 
 def made(texts, steps, heads=(2, 3), layers=2, seed=0):
@@ -134,13 +137,11 @@ def test_the_object_the_table_and_the_lines_say_the_same(run, tmp_path):
 
 @pytest.fixture(scope="module")
 def saved():
-    """The text of a run's file, once it is written."""
     return []
 
 
 @pytest.fixture
 def lines(run, saved, tmp_path):
-    """The lines of a run's file."""
     if not saved:
         run("generate", "The cat", "--tokens", "3", "--save", "a.jsonl", "--quiet")
         saved.append((tmp_path / "a.jsonl").read_text())
@@ -181,9 +182,6 @@ def test_what_is_no_run_is_refused(content):
         read_run(content, "b.jsonl")
 
 
-# At the end of the context ------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("family", "backend"),
     [("gpt2", "numpy"), pytest.param("llama", "torch", marks=pytest.mark.long)],
@@ -208,9 +206,6 @@ def test_a_pipe_gets_colours_and_no_cursor(run, options):
 
 
 def test_what_was_written_is_kept_when_a_step_fails(run, tmp_path, monkeypatch):
-    from attnviz.engine import generation
-    from attnviz.inspect.generate import generate as job
-
     whole = generation.generate
 
     def failing(*given, **more):
@@ -226,12 +221,6 @@ def test_what_was_written_is_kept_when_a_step_fails(run, tmp_path, monkeypatch):
     assert "the disk is gone" in result.err
     assert json.loads(saved.read_text().splitlines()[0])["ending"] == "failed"
     assert len(saved.read_text().splitlines()) == 2 + 3
-
-
-# In a terminal ------------------------------------------------------------------------------------
-
-
-ASKED = "The cat sat on the mat because"
 
 
 def test_the_text_grows_and_the_screen_is_what_stays(start):

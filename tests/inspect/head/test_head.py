@@ -36,7 +36,6 @@ def texts(tmp_path):
 
 @pytest.fixture
 def words(tmp_path):
-    """Texts of the words of the tiny checkpoints."""
     text = "the cat sat on the mat\non the mat sat the cat\nthe cat the mat the cat\n"
     (tmp_path / "words.txt").write_text(text)
     return "words.txt"

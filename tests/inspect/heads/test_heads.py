@@ -1,5 +1,6 @@
 """``attnviz heads`` as a pipe sees it: screens, JSON, of the bundled model and of checkpoints."""
 
+import io
 import json
 import re
 from itertools import pairwise
@@ -18,6 +19,11 @@ from ...bert_by_hand import TEXTS
 SENTENCE = "The cat sat on the mat because it was tired."
 LAYERS, HEADS = Bundled().info.layers, Bundled().info.heads
 NAMES = [f"L{layer}H{head}" for layer in range(LAYERS) for head in range(HEADS)]
+KEYS, QUERIES = "the cat sat on the mat", "vier Wörter der mat"
+MHA = ("--model", "mha", "--heads", "4")
+CROSS = (KEYS, *MHA, "--target", QUERIES)
+THREE_TEXTS = ["The cat sat on the mat.", "She said that he said so.", "Mary met John."]
+MARY = "When Mary and John went out, John gave Mary a book."
 
 
 def titles(out):
@@ -122,9 +128,6 @@ def test_the_word_that_came_before_is_quoted_whole(run):
     assert "Induction: “Anna” (11) attends to “found”, which followed “Anna” (1) (" in said
 
 
-# For programs: the fields of --json ---------------------------------------------------------------
-
-
 def test_the_views_change_nothing(run):
     plain = run("heads", SENTENCE, "--json").out
     views = (
@@ -135,11 +138,7 @@ def test_the_views_change_nothing(run):
     assert run("heads", SENTENCE, "--json", *views, env=env).out == plain
 
 
-# Ablated and weighted by norms --------------------------------------------------------------------
-
-
 def maps(run, *options):
-    """The facts, and each head's weights."""
     found = json.loads(run("heads", SENTENCE, "--json", *options).out)
     return found, {
         (head["layer"], head["head"]): np.array(head["weights"]) for head in found["heads"]
@@ -201,18 +200,7 @@ def test_the_first_screen_says_so(redrawn, options, said, size):
     assert len(result.lines) <= size[1]
 
 
-def test_what_does_not_go_together_is_refused(run):
-    for options in (["--ablate", "L9H0"], ["--pair", "it", "cat", "--norm-weighted"]):
-        result = run("heads", SENTENCE, *options)
-        assert (result.code, result.out) == (2, "")
-        assert len(result.err.splitlines()) <= 3
-
-
-TEXT = "the cat sat on the mat"
-
-
-def test_a_cut_edge_is_refused_with_the_words_to_type(refused):
-    assert 'attnviz ablate TEXT --edge "it→cat"' in refused(2, "heads", SENTENCE, "--cut", "it→cat")
+def test_a_cut_edge_is_refused_with_the_words_to_type():
     with pytest.raises(UsageError, match='attnviz ablate TEXT --edge "it→cat"'):
         attnviz.cut("tiny", SENTENCE, "it→cat")
 
@@ -231,3 +219,191 @@ def test_the_score_of_the_first_token_is_not_called_sink(run, trained_bert):
     assert float(row[at]) == pytest.approx(entry["first"], abs=0.0006)
     assert not [name for name in columns if name.strip() == "sink"]
     assert find_label("sink") == find_label("first token") == "first"
+
+
+def weights(found, variant=None):
+    heads = [head for head in found["heads"] if variant in (None, head.get("variant"))]
+    return np.array([head["weights"] for head in heads])
+
+
+def test_cross_attention_is_queries_by_keys(document):
+    found = document(*CROSS, "--kind", "cross")
+    assert (found["kind"], found["causal"], found["score"]) == ("cross", False, "scaled-dot")
+    assert found["tokens"] == QUERIES.split()
+    assert found["key_tokens"] == KEYS.split()
+    assert found["target"] == QUERIES
+    assert weights(found).shape == (4, 4, 6)
+    np.testing.assert_allclose(weights(found).sum(-1), 1, atol=1e-5)
+    # “mat” stands in both texts: it looks at this one as it does from within.
+    inside = weights(document(KEYS, *MHA))
+    np.testing.assert_allclose(weights(found)[:, 3], inside[:, 5], atol=1e-6)
+
+
+def test_both_masks_of_the_same_heads(document):
+    found = document(KEYS, *MHA, "--compare-mask")
+    assert (found["schema"], found["compared"], found["causal"]) == (
+        "attnviz.heads/1",
+        ["causal"],
+        None,
+    )
+    assert [variant["causal"] for variant in found["variants"]] == [False, True]
+    order = [(head["head"], head["causal"]) for head in found["heads"]]
+    assert order == [(head, causal) for head in range(4) for causal in (False, True)]
+    for variant, option in enumerate(("--no-causal", "--causal")):
+        alone = weights(document(KEYS, *MHA, option))
+        np.testing.assert_array_equal(weights(found, variant), alone)
+    free, masked = weights(found, 0), weights(found, 1)
+    assert not np.triu(masked, 1).any()
+    # A mask takes later words away and shares their weight out among the rest.
+    left = np.tril(free)
+    np.testing.assert_allclose(masked, left / left.sum(-1, keepdims=True), atol=1e-5)
+    moved = [head["moved"] for head in found["heads"] if head["variant"] == 1]
+    np.testing.assert_allclose(moved, np.triu(free, 1).sum(-1).mean(-1), atol=1e-5)
+    assert all(head["moved"] is None for head in found["heads"] if head["variant"] == 0)
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_padding_takes_weight_that_its_mask_gives_back(document, run, swapped):
+    """Hidden padding changes nothing: words attend as in their text alone; else they lose to it."""
+    short, texts = "sat on", ["sat on", KEYS][:: -1 if swapped else 1]
+    found = document(texts[0], "--and", texts[1], *MHA, "--compare-mask", "--save", "p.npz")
+    assert (found["text"], found["compared"]) == ("sat on PAD PAD PAD PAD", ["padding"])
+    assert [variant.get("padding") for variant in found["variants"]] == [None, 4]
+    free, masked = weights(found, 0), weights(found, 1)
+    np.testing.assert_allclose(masked[:, :2, :2], weights(document(short, *MHA)), atol=1e-6)
+    assert not masked[:, :, 2:].any()
+    lost = free[:, :2, 2:].sum(-1)
+    np.testing.assert_allclose(
+        free[:, :2, :2], masked[:, :2, :2] * (1 - lost[..., None]), atol=1e-5
+    )
+    told = run("heads", *texts[:1], "--and", texts[1], *MHA, "--compare-mask").out
+    said = f"give {lost.mean():.2f} of their attention to 4 padding".replace("0.", ".")
+    assert said in " ".join(told.split())
+    assert said in " ".join(run("heads", "--from", "p.npz").out.split())
+
+
+def test_self_beside_cross(document):
+    found = document(*CROSS, "--kind", "self,cross", "--causal")
+    assert found["compared"] == ["kind", "causal"]
+    own, crossed = found["variants"]
+    assert (own["kind"], own["causal"], "key_tokens" in own) == ("self", True, False)
+    assert (crossed["kind"], crossed["causal"]) == ("cross", False)
+    assert (crossed["tokens"], crossed["key_tokens"]) == (QUERIES.split(), KEYS.split())
+    assert weights(found, 0).shape == (4, 6, 6)
+    assert weights(found, 1).shape == (4, 4, 6)
+
+
+def test_an_encoder_decoders_kinds_stand_side_by_side(document, checkpoint):
+    options = ("the cat sat", "--model", str(checkpoint("t5")), "--target", "the mat")
+    found = document(*options, "--kind", "encoder,decoder,cross")
+    assert [each["kind"] for each in found["variants"]] == ["encoder", "decoder", "cross"]
+    for variant, kind in enumerate(("encoder", "decoder", "cross")):
+        target = () if kind == "encoder" else options[3:]
+        alone = document(*options[:3], *target, "--kind", kind)
+        np.testing.assert_array_equal(weights(found, variant), weights(alone))
+
+
+@pytest.fixture
+def texts(tmp_path):
+    (tmp_path / "texts.txt").write_text("\n".join(THREE_TEXTS))
+    return "texts.txt"
+
+
+def test_each_text_has_the_numbers_of_its_own_run(document, texts):
+    found = document("--texts", texts)
+    assert [each["text"] for each in found["variants"]] == THREE_TEXTS
+    assert found["text"] is None
+    assert {"text", "sink"} <= {*found["compared"]}
+    for at, text in enumerate(THREE_TEXTS):
+        alone = document(text)
+        assert found["variants"][at]["tokens"] == alone["tokens"]
+        mine = [each for each in found["heads"] if each.get("variant") == at]
+        for one, other in zip(mine, alone["heads"], strict=True):
+            assert one.pop("variant") == at
+            assert one.pop("moved") is None
+            np.testing.assert_allclose(one.pop("weights"), other.pop("weights"), atol=1e-6)
+            assert one["trait"]["name"] == other["trait"]["name"]
+
+
+@pytest.mark.parametrize("ending", ["json", "npz"])
+def test_what_was_saved_is_read_back(run, document, texts, ending):
+    run("heads", "--texts", texts, "--save", f"a.{ending}")
+    saved = document("--from", f"a.{ending}")
+    assert saved == document("--texts", texts)
+
+
+def test_a_run_of_generate_is_sent_to_what_replays_it(run, refused):
+    run("generate", "Once there was", "--tokens", "3", "--save", "run.jsonl")
+    assert "attnviz explore replays it" in refused(3, "heads", "--from", "run.jsonl")
+
+
+def test_a_saved_file_has_the_page_of_the_model(run, tmp_path):
+    run("heads", MARY, "--vectors", "--save", "a.npz", "--save", "model.html")
+    run("heads", "--from", "a.npz", "--save", "file.html")
+    assert (tmp_path / "file.html").read_bytes() == (tmp_path / "model.html").read_bytes()
+
+
+def test_the_weights_follow_from_what_was_saved(run, tmp_path):
+    run("heads", MARY, "--vectors", "--layer", "2,4", "--save", "a.npz")
+    with np.load(tmp_path / "a.npz", allow_pickle=False) as kept:
+        found = {name: kept[name] for name in kept}
+    scores = found["queries"] @ found["keys"].transpose(0, 2, 1) * found["query_key_factor"]
+    scores[:, ~np.tri(scores.shape[1], dtype=bool)] = -np.inf
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    weights /= weights.sum(-1, keepdims=True)
+    np.testing.assert_allclose(weights, found["weights"], atol=3e-5)
+    assert found["value_norms"].shape == (8, weights.shape[-1])
+
+
+def test_json_has_the_norms(run, tmp_path):
+    run("heads", MARY, "--vectors", "--save", "a.json", "--save", "a.npz")
+    heads = json.loads((tmp_path / "a.json").read_text())["heads"]
+    with np.load(tmp_path / "a.npz") as kept:
+        norms = [head["value_norms"] for head in heads]
+        np.testing.assert_allclose(norms, kept["value_norms"], rtol=1e-6)
+    run("heads", "--from", "a.json", "--save", "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert "The file has no queries and keys" in page
+    assert '"norms":' in page
+
+
+def test_without_the_option_files_are_as_before(run, tmp_path):
+    run("heads", MARY, "--save", "a.npz", "--save", "a.json")
+    with np.load(tmp_path / "a.npz") as kept:
+        assert {*kept} == {"provenance", "weights", "layers", "heads", "tokens", "token_ids"}
+    assert "value_norms" not in (tmp_path / "a.json").read_text()
+    run("heads", "--from", "a.npz", "--save", "page.html")
+    assert "The file has no value norms, queries and keys" in (tmp_path / "page.html").read_text()
+
+
+def test_several_runs_in_another_order_keep_their_own(run, tmp_path):
+    """The second text has another order of heads: its arrays are in that of the first."""
+    (tmp_path / "texts.txt").write_text(f"{KEYS}\nThe cat sat on the mat because it was tired.")
+    given = ("--texts", "texts.txt", "--sort", "entropy", "--vectors")
+    wanted = run("heads", *given, "--save", "a.npz", "--json").document
+    assert run("heads", "--from", "a.npz", "--json").document["heads"] == wanted["heads"]
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("value_norms", lambda array: array[:, 1:]),
+        ("queries", lambda array: array[1:]),
+        ("keys", lambda array: array * np.nan),
+        ("keys", lambda array: array.astype(np.int64)),
+        ("query_key_factor", lambda array: array * np.inf),
+        ("tokens", lambda array: array[::-1]),
+        ("token_ids", lambda array: array[:-1]),
+        ("layers", lambda array: array + 1),
+        ("heads", lambda array: array.astype(str)),
+    ],
+)
+def test_damage_is_refused(run, refused, tmp_path, name, change):
+    run("heads", MARY, "--vectors", "--save", "a.npz")
+    with np.load(tmp_path / "a.npz") as kept:
+        arrays = {one: kept[one] for one in kept}
+    arrays[name] = change(arrays[name])
+    stream = io.BytesIO()
+    np.savez(stream, **arrays)
+    (tmp_path / "a.npz").write_bytes(stream.getvalue())
+    assert "a.npz" in refused(3, "heads", "--from", "a.npz")

@@ -41,8 +41,6 @@ def bundled():
     return make
 
 
-# Looked at by a person -----------------------------------------------------------------------
-
 GOLDEN = {
     "first_80": ((80, 24), {}, None),
     "first_120": ((120, 40), {}, None),
@@ -63,8 +61,6 @@ def test_golden(name, bundled, golden):
     shown = lines_of(report, size, THEMES[1], None if view is None else view(report))
     golden(name, "\n".join(shown) + "\n")
 
-
-# Every terminal ------------------------------------------------------------------------------
 
 MADE = {
     "bert": {"causal": False, "heads": (12,) * 6, "texts": [f" w{i}" for i in range(16)]},
@@ -109,27 +105,15 @@ def test_it_fits_and_says_its_finding(reports, kind):
         check(lines_of(found, size, theme, view), size)
 
 
-def fits(run, *options):
-    """The screen at 120 × 40; all three sizes are looked at."""
-    shown = []
-    for columns, lines in SIZES:
-        size = {"COLUMNS": str(columns), "LINES": str(lines)}
-        result = run("heads", *options, "--no-full", "--quiet", env=size)
-        assert (result.code, result.err) == (0, "")
-        assert len(result.lines) < lines
-        assert max(map(cell_len, result.lines)) <= columns
-        shown.append(result.lines)
-    return list(shown[1])
-
-
-def test_a_text_without_two_words_says_why_no_link_is_tested(redrawn):
-    shown = " ".join(fits(redrawn, "..."))
+def test_a_text_without_two_words_says_why_no_link_is_tested(fitted):
+    shown = " ".join([fitted(*size, "heads", "...", "-q").lines for size in SIZES][1])
     assert "No link is tested: without sinks, punctuation and unknown tokens" in shown
 
 
 @pytest.mark.parametrize("text", ["The animal didn't cross the street.", LONG])
-def test_an_encoder_that_rests_on_its_ends(redrawn, text, trained_bert):
-    shown = fits(redrawn, text, "--model", str(trained_bert))
+def test_an_encoder_that_rests_on_its_ends(fitted, text, trained_bert):
+    asked = ("heads", text, "--model", str(trained_bert), "-q")
+    shown = [fitted(*size, *asked).lines for size in SIZES][1]
     assert shown[1].startswith("No word pair is significant; the closest is ")
     assert any("sink heads: 6 of 8 (" in line for line in shown)
     assert "induction" not in "\n".join(shown)

@@ -14,11 +14,6 @@ from attnviz.inspect.heads.heads import heads_report
 from attnviz.inspect.heads.report import HeadsReport, compare_heads
 from attnviz.models.own import OwnAttention
 
-CROSS = {"texts": ("der", "Hund"), "keys": ("the", "old", "dog"), "kind": "cross"}
-
-
-# The table -----------------------------------------------------------------------------------
-
 
 def rows_of(*reports):
     stream = io.BytesIO()
@@ -43,7 +38,7 @@ def test_every_visible_weight_is_a_row(reports):
 
 
 def test_cross_attention_is_whole(reports):
-    report = reports(**CROSS, dtype=np.float64)
+    report = reports(("der", "Hund"), keys=("the", "old", "dog"), kind="cross", dtype=np.float64)
     rows = rows_of(report)
     assert len(rows) == 6 * 2 * 3
     assert [row["key_token"] for row in rows[:3]] == ["the", "old", "dog"]
@@ -67,9 +62,6 @@ def test_hostile_tokens_come_back(reports, hostile, several):
     assert [meant(row["query_token"]) for row in rows[:: len(texts)]] == list(texts)
     assert not {"\x1b", "\r", "\x9b", "\u202e"} & set("".join(tokens))
     assert tokens[-2] == "\\n"  # what acts on nothing stands as it is
-
-
-# Arrays --------------------------------------------------------------------------------------
 
 
 def npz(report):
@@ -96,9 +88,6 @@ def test_npz_holds_every_weight_with_its_place(reports, dtype):
     assert provenance["text"] == "a text"
     assert len(provenance["heads"]) == 6
     assert "weights" not in provenance["heads"][0]
-
-
-# Several runs --------------------------------------------------------------------------------
 
 
 def made(text="a b a c", target=None, **options):

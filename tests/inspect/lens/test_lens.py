@@ -6,14 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from attnviz.draw.labels import width
 from attnviz.engine.attribution.parts import BlockReading
 from attnviz.inspect.lens.lens import lens
 from attnviz.inspect.lens.request import LensRequest
 from attnviz.models.bundled import Bundled
 from attnviz.models.resolve import random_twin
-
-from ...first_screens import SIZES
 
 PROMPT = "When Nancy met John, nobody knew why Nancy met"
 
@@ -116,29 +113,6 @@ def test_it_asks_at_a_position_and_of_heads(run):
     shifted = run("lens", PROMPT, "--index-base", "1").out
     assert "“John” is the top token from L2 on " in shifted
     assert "L6 (final)" in shifted
-
-
-@pytest.mark.parametrize(("columns", "lines"), SIZES)
-@pytest.mark.parametrize(
-    "asked",
-    [
-        [PROMPT],
-        [PROMPT, "--head", "L1H2"],
-        [" ".join([PROMPT] * 9)],
-        ["나는 오늘 학교에 갔다. 나는 오늘"],
-        ["the cat sat on the", "--model", "t5"],
-    ],
-    ids=["one", "head", "long", "korean", "t5"],
-)
-def test_it_fits(redrawn, checkpoint, asked, columns, lines):
-    words = [str(checkpoint(word)) if word == "t5" else word for word in asked]
-    size = {"COLUMNS": str(columns), "LINES": str(lines)}
-    result = redrawn("lens", *words, "--no-full", "--color", "never", env=size)
-    assert result.code == 0, result.err
-    assert len(result.lines) < lines
-    assert all(width(line) <= columns for line in result.lines)
-    assert result.lines[-1].endswith("--full: everything")
-    assert any("(final)" in line for line in result.lines)
 
 
 def test_many_blocks_keep_the_entry_and_the_end(report):

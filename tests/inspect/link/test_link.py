@@ -10,17 +10,15 @@ import pytest
 
 import attnviz
 from attnviz.attention.checkpoint import llama_stack
-from attnviz.draw.labels import width
-from attnviz.inspect.link.link import link, most_telling
+from attnviz.engine.attribution.scores import AskedLink
+from attnviz.inspect.link.link import _controls, link, most_telling
 from attnviz.inspect.link.report import LinkChoice
 from attnviz.inspect.link.request import LinkRequest
 from attnviz.inspect.link.screen import pair_grid, part_table
 from attnviz.models.bundled import Bundled
 from attnviz.models.resolve import random_twin
 from attnviz.prompts.study import Prompt
-from attnviz.records import AttentionRecord, LayerWeights, ModelInfo, Tokens
-
-from ...first_screens import SIZES
+from attnviz.records import AttentionRecord, Input, LayerWeights, ModelInfo, Tokens
 
 PROMPT = "When Nancy met John, nobody knew why Nancy met"
 MANY = (
@@ -30,6 +28,9 @@ MANY = (
     "My sister likes Henry more than George. My sister likes",
     "The cat chased the mouse, then the cat chased",
 )
+TIRED = "The cat sat on the mat because it was tired."
+WORDS = 10
+"""The words of a prompt, as few as the control replaces many of."""
 
 
 def reported(model, *texts, **question):
@@ -71,9 +72,6 @@ def test_the_induction_head_looks_there_by_what_the_head_before_wrote(run):
     key = next(at for at, one in enumerate(found["parts"]) if one is head)
     column = [one["lead"] for one in found["pairs"] if one["key"] == key]
     assert sum(column) == pytest.approx(head["lead"], abs=1e-4)
-
-
-TIRED = "The cat sat on the mat because it was tired."
 
 
 @pytest.mark.parametrize(
@@ -127,10 +125,6 @@ def test_another_key_changes_the_question(run):
 
 
 def test_controls_keep_the_link_and_change_the_words_around():
-    from attnviz.engine.attribution.scores import AskedLink
-    from attnviz.inspect.link.link import _controls
-    from attnviz.records import Input
-
     model = Bundled()
     given = Input(model.encode(PROMPT))
     asked = AskedLink(("self", 1, 2), 10, 4)
@@ -216,24 +210,6 @@ def test_files_have_parts_and_arrays(run, tmp_path):
         assert list(arrays["names"][:2]) == ["token", "L0H0"]
 
 
-@pytest.mark.parametrize(("columns", "lines"), SIZES)
-@pytest.mark.parametrize(
-    "asked",
-    [[PROMPT], [PROMPT, "--head", "L5H3", "--key", "0"], ["--texts", "p.txt", "--head", "L1H2"]],
-    ids=["one", "deep", "many"],
-)
-def test_the_first_screen_fits(redrawn, tmp_path, asked, columns, lines):
-    (tmp_path / "p.txt").write_text("\n".join(MANY))
-    size = {"COLUMNS": str(columns), "LINES": str(lines)}
-    result = redrawn("link", *asked, "--controls", "2", "--no-full", env=size)
-    assert result.code == 0, result.err
-    assert len(result.lines) < lines
-    assert all(width(line) <= columns for line in result.lines)
-    assert result.lines[1].startswith(("L1H2 attends", "L5H3", "5 prompts"))
-    assert "query × key" in result.out
-    assert result.lines[-1].endswith("--full: everything")
-
-
 def test_rows_of_zeros_are_left_out():
     """Such are the biases of a model whose biases are zero; in JSON they stay."""
     report = attnviz.link("tiny", PROMPT, controls=0)
@@ -248,10 +224,6 @@ def test_rows_of_zeros_are_left_out():
     assert name in pair_grid(report, count, 999).rows
     assert name not in pair_grid(zeroed, count, 999).rows
     assert len(zeroed.parts) == count
-
-
-WORDS = 10
-"""The words of a prompt, as few as the control replaces many of."""
 
 
 def random_link(seed, prompts):

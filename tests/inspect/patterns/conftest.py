@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from attnviz.inspect.patterns.report import Control, PatternReport, PatternScores, Probe
 from attnviz.models.model import Vocabulary
@@ -13,6 +12,8 @@ from ...small_models import ShowsWeights
 
 NAMES = ("previous", "first", "self", "duplicate", "induction", "delimiter", "rare", "subject")
 THRESHOLD = 0.25
+WORDS = 128
+"""Vocabulary and context of the models below; token 0 begins every text."""
 
 
 def make_head(place, names, rng, control, missing):
@@ -48,7 +49,7 @@ def make_head(place, names, rng, control, missing):
     )
 
 
-def make_patterns(*, layers=3, heads=5, names=NAMES, control=False, missing=(), **fields):
+def pattern_reports(*, layers=3, heads=5, names=NAMES, control=False, missing=(), **fields):
     """A report; the other names are fields of the record."""
     rng = np.random.default_rng(11)
     info = ModelInfo("made", "0123456789abcdef", "None", "float32", layers, heads, heads, 8)
@@ -73,16 +74,6 @@ def make_patterns(*, layers=3, heads=5, names=NAMES, control=False, missing=(), 
         control=Control(0, {"previous": 0, "first": 1}) if control else None,
     )
     return replace(report, **fields)
-
-
-@pytest.fixture(scope="session")
-def pattern_reports():
-    """Makes reports of made-up scores."""
-    return make_patterns
-
-
-WORDS = 128
-"""Vocabulary and context of the models below; token 0 begins every text."""
 
 
 class WordModel(ShowsWeights):
@@ -193,23 +184,4 @@ HEADS = {
 }
 
 
-@pytest.fixture
-def known_heads():
-    """Of each label a causal head that does nothing else."""
-    return HEADS
-
-
-@pytest.fixture
-def scripted():
-    """Makes a model of given heads: ``scripted([[head, head], [head, head]])``."""
-    return ScriptedModel
-
-
-@pytest.fixture
-def even_head():
-    return even
-
-
-@pytest.fixture
-def next_head():
-    return at(1)
+NEXT_HEAD = at(1)

@@ -21,6 +21,8 @@ from ...conftest import without_times
 WORDS = " ".join(natural_texts()).split()
 TEXTS = [" ".join(WORDS[start : start + 5 + start % 7]) for start in range(0, 40, 2)]
 """20 texts: two whole blocks of eight and one of four."""
+KNOWN = ["the cat sat on the mat because the cat"] * 3
+"""Texts of words that the small checkpoints know."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -129,10 +131,6 @@ def test_some_heads_in_another_view():
 def test_what_is_not_for_a_corpus(options, said):
     with pytest.raises(UsageError, match=said):
         attnviz.patterns(texts=TEXTS, **options)
-
-
-KNOWN = ["the cat sat on the mat because the cat"] * 3
-"""Texts of words that the small checkpoints know."""
 
 
 def test_a_random_twin_of_a_checkpoint_is_drawn_by_torch(checkpoint):

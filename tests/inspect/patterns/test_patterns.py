@@ -8,13 +8,11 @@ import pytest
 from attnviz.cli.options import complete_label
 from attnviz.measures.registry import LABELS, find_label
 
+from ...command_line import json_of
+
 PROBES = "text\tpairs\nThe dog saw the cat.\tsubject:1>2 mine:4>2\nA bird sang.\tsubject:1>2\n"
 
-
-@pytest.fixture
-def document(redrawn):
-    """The JSON object of ``attnviz patterns ARGUMENTS --json``."""
-    return lambda *arguments: redrawn("patterns", *arguments, "--json").document
+document = json_of("patterns", runner="redrawn")
 
 
 def test_the_next_step_looks_at_the_same_head(redrawn):

@@ -13,6 +13,11 @@ from attnviz.inspect.patterns.screen import score, short
 from attnviz.inspect.rollout.report import RolloutReport
 from attnviz.records import ModelInfo, Tokens
 
+from .conftest import pattern_reports
+
+INFO = ModelInfo("made", None, "None", "float32", 1, 3, 3, 2)
+TOKENS = Tokens((1, 2), ("a", "b"), (False, False))
+
 
 @pytest.mark.parametrize(
     ("write", "value", "text"),
@@ -33,7 +38,7 @@ def test_short_texts(write, value, text):
     assert write(value) == text
 
 
-def test_csv(pattern_reports):
+def test_csv():
     report = pattern_reports(control=True, missing=("duplicate",))
     stream = io.StringIO()
     CsvTable(stream).writerows(report.rows())
@@ -48,13 +53,6 @@ def test_csv(pattern_reports):
         assert float(row["random.self"]) == entry.control["self"]
         assert float(row["entropy"]) == entry.statistics["entropy"]
         assert row["margin"] == ("" if entry.margin is None else repr(entry.margin))
-
-
-# Records that cannot be ---------------------------------------------------------------------------
-
-
-INFO = ModelInfo("made", None, "None", "float32", 1, 3, 3, 2)
-TOKENS = Tokens((1, 2), ("a", "b"), (False, False))
 
 
 def head(number, label, score):

@@ -19,6 +19,7 @@ from attnviz.records import Input
 from attnviz.texts import natural_texts
 
 from ...small_models import SPECIAL, bart_fields
+from .conftest import HEADS, NEXT_HEAD, ScriptedModel, even
 
 TEXT = "a b , c a b . d a b , c e . a b , c"
 
@@ -35,8 +36,8 @@ def labels(report):
 
 
 @pytest.mark.parametrize("label", ["previous", "first", "self", "duplicate", "induction"])
-def test_a_known_head_is_named_on_the_probes(label, known_heads, scripted, even_head):
-    report = score_patterns(scripted([[known_heads[label], even_head]]))
+def test_a_known_head_is_named_on_the_probes(label):
+    report = score_patterns(ScriptedModel([[HEADS[label], even]]))
     head, other = report.heads
     assert head.label == label
     assert head.score == pytest.approx(1)
@@ -45,13 +46,10 @@ def test_a_known_head_is_named_on_the_probes(label, known_heads, scripted, even_
     assert other.label is None
 
 
-LETTERS = "a b c d e f g h i j a b c d e f g h i j"
-
-
 @pytest.mark.parametrize("label", ["previous", "first", "self", "duplicate", "induction"])
-def test_a_known_head_is_named_on_a_text(label, known_heads, scripted, even_head):
-    model = scripted([[even_head, known_heads[label]]])
-    report = score_patterns(model, Input(model.encode(LETTERS)))
+def test_a_known_head_is_named_on_a_text(label):
+    model = ScriptedModel([[even, HEADS[label]]])
+    report = score_patterns(model, Input(model.encode("a b c d e f g h i j a b c d e f g h i j")))
     assert [head.label for head in report.heads] == [None, label]
     assert report.heads[1].agreement is None
     assert report.heads[1].events >= 8
@@ -59,8 +57,8 @@ def test_a_known_head_is_named_on_a_text(label, known_heads, scripted, even_head
 
 
 @pytest.mark.parametrize("label", ["duplicate", "induction", "delimiter"])
-def test_a_few_places_of_a_text_name_no_head(label, known_heads, scripted, even_head):
-    model = scripted([[even_head, known_heads[label]]])
+def test_a_few_places_of_a_text_name_no_head(label):
+    model = ScriptedModel([[even, HEADS[label]]])
     report = score_patterns(model, Input(model.encode(TEXT)))
     assert {head.label for head in report.heads} <= {None, "first"}
 
@@ -77,8 +75,8 @@ def test_what_a_fixed_offset_explains_cannot_be_tested(tiny):
     assert not {head.label for head in tiny.heads} & set(tiny.untestable)
 
 
-def test_a_next_token_head_needs_to_see_the_future(scripted, next_head, even_head):
-    model = scripted([[next_head, lambda tokens: even_head(tokens)[::-1, ::-1]]])
+def test_a_next_token_head_needs_to_see_the_future():
+    model = ScriptedModel([[NEXT_HEAD, lambda tokens: even(tokens)[::-1, ::-1]]])
     report = score_patterns(model)
     assert not report.causal
     assert report.heads[0].label == "next"
@@ -127,11 +125,11 @@ def test_a_random_model_gets_no_label_but_what_its_control_explains():
     assert report.heads[0].control
 
 
-def test_the_first_token_disappears_from_its_view(known_heads, scripted, even_head):
+def test_the_first_token_disappears_from_its_view():
     def half(tokens):
-        return (known_heads["first"](tokens) + known_heads["previous"](tokens)) / 2
+        return (HEADS["first"](tokens) + HEADS["previous"](tokens)) / 2
 
-    model = scripted([[half, known_heads["first"]]])
+    model = ScriptedModel([[half, HEADS["first"]]])
     raw = score_patterns(model, Input(model.encode(TEXT)))
     without = score_patterns(model, Input(model.encode(TEXT)), view="without-first")
     assert raw.heads[0].scores["previous"] == pytest.approx(0.5, abs=0.05)
@@ -143,8 +141,8 @@ def test_the_first_token_disappears_from_its_view(known_heads, scripted, even_he
     assert without.heads[1].label is None
 
 
-def test_a_text_without_repeats_is_not_measured(scripted, even_head):
-    model = scripted([[even_head, even_head]])
+def test_a_text_without_repeats_is_not_measured():
+    model = ScriptedModel([[even, even]])
     report = score_patterns(model, Input(model.encode("one two three four")))
     assert report.heads[0].scores["duplicate"] is None
     assert report.heads[0].scores["induction"] is None
@@ -152,8 +150,8 @@ def test_a_text_without_repeats_is_not_measured(scripted, even_head):
     assert "duplicate" not in report.labels
 
 
-def test_a_short_text_says_how_many_tokens_are_needed(scripted, even_head):
-    model = scripted([[even_head, even_head]])
+def test_a_short_text_says_how_many_tokens_are_needed():
+    model = ScriptedModel([[even, even]])
     with pytest.raises(UsageError, match="has 3 tokens: scoring heads needs at least 4"):
         score_patterns(model, Input(model.encode("one two")))
 
@@ -166,8 +164,8 @@ def test_chosen_heads_alone_are_scored():
         score_patterns(Bundled(), heads={0: set()})
 
 
-def test_what_cannot_be_had_is_refused(scripted, even_head):
-    model = scripted([[even_head, even_head]])
+def test_what_cannot_be_had_is_refused():
+    model = ScriptedModel([[even, even]])
     with pytest.raises(UsageError, match="no cross attention"):
         score_patterns(model, kind="cross")
     with pytest.raises(UnsupportedError, match="random weights"):

@@ -15,6 +15,8 @@ from attnviz.inspect.patterns.screen import finding, label_tint
 from attnviz.measures.registry import LABELS
 from attnviz.records import SINKS
 
+from .conftest import pattern_reports
+
 PLAIN = Theme("viridis", colour=False)
 ASCII = Theme("viridis", colour=False, ascii=True, encoding="ascii")
 COLOUR = Theme("viridis")
@@ -50,12 +52,10 @@ def screen(report, theme=PLAIN, room=80, **shown):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_golden(name, pattern_reports, golden):
+def test_golden(name, golden):
     fields, shown, room, theme = CASES[name]
     golden(name, screen(pattern_reports(**fields), theme, room, **shown).plain)
 
-
-# The first screen ----------------------------------------------------------------------------
 
 FIRST = {
     "first_80x24": ({"layers": 6, "heads": 4}, None, 80, 24),
@@ -73,7 +73,7 @@ def first(report, room, lines, watch=None):
 
 
 @pytest.mark.parametrize("name", FIRST)
-def test_golden_first_screens(name, pattern_reports, golden):
+def test_golden_first_screens(name, golden):
     fields, watch, room, lines = FIRST[name]
     report = pattern_reports(**fields, untestable={"adjective": 1.0})
     golden(name, "\n".join(first(report, room, lines, watch)) + "\n")
@@ -90,9 +90,7 @@ def test_golden_first_screens(name, pattern_reports, golden):
         ((48, 25), None),
     ],
 )
-def test_the_first_screen_fits_and_begins_with_the_finding(
-    pattern_reports, shape, watch, room, lines
-):
+def test_the_first_screen_fits_and_begins_with_the_finding(shape, watch, room, lines):
     report = pattern_reports(layers=shape[0], heads=shape[1], untestable={"adjective": 1.0})
     shown = first(report, room, lines, watch)
     assert len(shown) < lines
@@ -104,7 +102,7 @@ def test_the_first_screen_fits_and_begins_with_the_finding(
     assert shown[-1].endswith("--full: everything")
 
 
-def test_the_finding_counts(pattern_reports):
+def test_the_finding_counts():
     report = pattern_reports(layers=7, heads=5)
     told = finding(report, None)
     labels = [entry.label for entry in report.heads if entry.label is not None]
@@ -117,9 +115,6 @@ def test_the_finding_counts(pattern_reports):
     assert finding(replace(report, model=drawn), None).startswith("Random weights")
     best = report.ranked("induction")[0]
     assert report.head_name((best.layer, best.head)) in finding(report, "induction")
-
-
-# Colours -------------------------------------------------------------------------------------
 
 
 def _full(name):
@@ -141,15 +136,12 @@ def test_a_stronger_label_is_brighter(name):
     assert tints[0] == label_tint(name, 0)
 
 
-# Files ---------------------------------------------------------------------------------------
-
-
 def saved(report, path, **shown):
     save(path, document_files(lambda: document_of(report, **shown), "viridis"))
     return path.read_text(encoding="utf-8")
 
 
-def test_nothing_of_a_stranger_acts(pattern_reports, tmp_path):
+def test_nothing_of_a_stranger_acts(tmp_path):
     report = pattern_reports(
         names=("previous", EVIL),
         layers=5,

@@ -1,8 +1,12 @@
 """What is asked of a picture, and what is said of it."""
 
+import json
+import shlex
+
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import attnviz
 from attnviz.errors import UnsupportedError, UsageError
@@ -11,7 +15,9 @@ from attnviz.inspect.picture.picture import picture, pooling_weights
 from attnviz.inspect.picture.request import PictureRequest
 from attnviz.models.pictures import read_picture
 from attnviz.models.vision import handed_pictures
-from tests.models.vision_models import build, noise, processor
+from tests.models.vision_models import SIDE, build, noise, processor
+
+from ...cli.test_boundary import refusals
 
 
 @pytest.fixture(scope="module")
@@ -123,3 +129,84 @@ def test_an_even_map_lets_its_picture_through(vit):
     assert on_picture(layout, even, "even").full == pytest.approx(3 * even[0])
     peaked = np.where(np.arange(len(layout)) == 3, 1.0, 0.0)
     assert on_picture(layout, peaked, "peaked").full == 1
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A directory with a classifier, its processor, and five pictures in it."""
+    folder = tmp_path_factory.mktemp("pictures")
+    build("ViTForImageClassification").save_pretrained(folder / "vit")
+    settings = {
+        "image_processor_type": "ViTImageProcessor",
+        "size": {"height": SIDE, "width": SIDE},
+        "do_normalize": True,
+        "image_mean": [0.5] * 3,
+        "image_std": [0.5] * 3,
+    }
+    (folder / "vit" / "preprocessor_config.json").write_text(json.dumps(settings))
+    (folder / "photos").mkdir()
+    for seed in range(5):
+        Image.fromarray(noise(seed=seed)).save(folder / "photos" / f"{seed}.png")
+    return folder
+
+
+@pytest.fixture
+def typed(run, place, monkeypatch):
+    """Run a command in that directory, on its model, and return what it printed."""
+    monkeypatch.chdir(place)
+
+    def typed(*words, code=0):
+        done = run(*words, "--model", "./vit")
+        assert done.code == code, done.err
+        return done.out if not code else done.err
+
+    return typed
+
+
+def test_each_command_reads_pictures(typed, place):
+    first = typed("heads", "--image", "photos/0.png", "--at", "3,4")
+    assert "query 0,0" in first
+    assert "4 × 4 patches" in first
+    chosen = json.loads(typed("heads", "--image", "photos/0.png", "--head", "L1H2", "--json"))
+    assert [head["head"] for head in chosen["heads"]] == ["L1H2"]
+    card = typed("head", "L1H2", "--image", "photos/0.png", "--token", "1,2", "--json")
+    assert (json.loads(card)["query"], len(json.loads(card)["heads"])) == ("1,2", 1)
+    assert typed("heads", "a text", "--image", "photos/0.png", "--tower", "--at", "3,4") == first
+    assert "60% of what CLS draws" in typed("rollout", "--image", "photos/0.png")
+    many = [word for seed in range(5) for word in ("--image", f"photos/{seed}.png")]
+    ablated = json.loads(typed("ablate", *many, "--json"))
+    assert len(ablated["heads"]) == 8
+    assert "5 images" in typed("patterns", "--images", "photos")
+
+
+def test_every_kind_of_file(typed, place):
+    endings = ("json", "csv", "md", "txt", "html", "svg", "png", "npz")
+    words = [word for ending in endings for word in ("--save", f"out.{ending}")]
+    typed("heads", "--image", "photos/0.png", *words)
+    assert all((place / f"out.{ending}").stat().st_size > 500 for ending in endings)
+    page = (place / "out.html").read_text(encoding="utf-8")
+    assert '"panes": [{' in page or '"panes":[{' in page
+
+
+@pytest.mark.parametrize(("code", "line", "words"), [*refusals(__file__)])
+def test_bad_input(typed, code, line, words):
+    assert words in typed(*shlex.split(line), code=code)
+
+
+def test_models_that_read_no_pictures(run, place):
+    picture = str(place / "photos" / "0.png")
+    for model, code, line in (
+        ("tiny", 2, "'tiny' reads text: give a vision model"),
+        ("configs/gpt2", 5, "takes no image"),
+    ):
+        done = run("heads", "--image", picture, "--model", model)
+        assert (done.code, line in done.err) == (code, True)
+
+
+def test_a_processor_that_is_missing(run, place, tmp_path):
+    (tmp_path / "vit").mkdir()
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / "vit" / name).write_bytes((place / "vit" / name).read_bytes())
+    done = run("heads", "--image", str(place / "photos/0.png"), "--model", str(tmp_path / "vit"))
+    assert done.code == 3
+    assert "copy preprocessor_config.json next to config.json" in done.err

@@ -49,12 +49,11 @@ def test_shares_and_rows_are_those_of_whole_maps():
 def made(monkeypatch, layers, text=(), side=16):
     """Return a LLaVA whose text or pictures have other sizes, and its processor."""
     family = picture_models.FAMILIES["llava"]
-    images, processor_class, extra = picture_models.PROCESSORS["llava"]()
-    images.size, images.crop_size = {"shortest_edge": side}, {"height": side, "width": side}
+    cut = {"size": {"shortest_edge": side}, "crop_size": {"height": side, "width": side}}
+    processor = picture_models.PROCESSORS["llava"] | {"settings": cut}
     sizes = {"tower": family["tower"] | {"image_size": side}, "text": family["text"] | dict(text)}
     monkeypatch.setitem(picture_models.FAMILIES, "made", family | sizes | {"processor": "made"})
-    parts = images, processor_class, extra
-    monkeypatch.setitem(picture_models.PROCESSORS, "made", lambda: parts)
+    monkeypatch.setitem(picture_models.PROCESSORS, "made", processor)
     return tiny("made", layers=layers)
 
 

@@ -15,6 +15,9 @@ from ...first_screens import fitting
 _PLAIN = Theme(colour=False)
 _ASCII = Theme(colour=False, ascii=True, encoding="ascii")
 _COLOUR = Theme()
+_BEGIN, _END = "Without 4 of 15 heads the held-out ", " Based on one text."
+_ONE = f"{_BEGIN}loss rises by 20.0% (2.000 → 2.400)"
+_SHAPES = ((3, 5, 4), (12, 12, 43), (48, 25, 400))
 
 
 def _report(layers=3, heads=5, count=4, **changes):
@@ -72,10 +75,6 @@ def test_what_is_said_agrees_with_the_numbers():
     assert "(max difference 2e-07 in float32)" in text
 
 
-_BEGIN, _END = "Without 4 of 15 heads the held-out ", " Based on one text."
-_ONE = f"{_BEGIN}loss rises by 20.0% (2.000 → 2.400)"
-
-
 @pytest.mark.parametrize(
     ("changes", "finding"),
     [
@@ -105,9 +104,6 @@ _ONE = f"{_BEGIN}loss rises by 20.0% (2.000 → 2.400)"
 )
 def test_the_finding(changes, finding):
     assert _report(**changes).document().finding == finding
-
-
-_SHAPES = ((3, 5, 4), (12, 12, 43), (48, 25, 400))
 
 
 @pytest.mark.parametrize(("columns", "height"), [(80, 24), (120, 40), (200, 60), (50, 24)])

@@ -110,7 +110,10 @@ def test_a_pruned_checkpoint_is_the_masked_model(name, tmp_path):
     assert (found - model.model(_IDS).logits).abs().max() > 1e-3
     numbers = sum(parameter.numel() for parameter in opened.parameters())
     whole = sum(parameter.numel() for parameter in model.model.parameters())
-    assert pruned.parameters == numbers == _stored_numbers(directory) - _buffers(opened)
+    named = dict(opened.named_parameters(remove_duplicate=False))
+    buffers = [each for name, each in opened.state_dict().items() if name not in named]
+    beside = sum(each.numel() for each in buffers)  # such as a router's bias
+    assert pruned.parameters == numbers == _stored_numbers(directory) - beside
     assert (numbers < whole) == (form == "cut")
     listed = json.loads((directory / "heads.json").read_text())
     assert listed["removed"] == {str(layer): sorted(gone) for layer, gone in removed.items()}
@@ -120,14 +123,6 @@ def test_a_pruned_checkpoint_is_the_masked_model(name, tmp_path):
     assert len(modes) == 1
     # the model in memory is as it was
     assert all(torch.equal(before[key], found) for key, found in model.model.state_dict().items())
-
-
-def _buffers(model):
-    """Numbers that are stored beside the parameters, such as a router's bias."""
-    parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
-    return sum(
-        tensor.numel() for name, tensor in model.state_dict().items() if name not in parameters
-    )
 
 
 def _bundled_like():

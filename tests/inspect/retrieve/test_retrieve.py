@@ -43,9 +43,6 @@ def found(bundled):
     return attnviz.retrieve(bundled, lengths="192")
 
 
-# The haystacks -------------------------------------------------------------------------------
-
-
 def test_a_question_stands_where_it_says(bundled, made_of):
     words, (facts, asked) = bundled.vocabulary().texts, needles_of(RetrieveRequest())
     assert asked == len(facts) == len(made_of.needles)
@@ -129,9 +126,6 @@ def test_a_chat_is_what_the_tokenizer_makes_of_it(name, tmp_path):
 def test_a_model_without_a_template_has_no_chat(bundled):
     with pytest.raises(UnsupportedError, match="no chat template: leave out --chat"):
         attnviz.retrieve(bundled, chat=True)
-
-
-# The scores ----------------------------------------------------------------------------------
 
 
 def test_the_scores_are_those_of_a_loop_over_whole_matrices(bundled, made_of):
@@ -229,9 +223,6 @@ def test_a_reader_goes_back_to_where_two_texts_part(kind, checkpoint, one_thread
                 np.testing.assert_allclose(row, others[layer], atol=1e-4)
 
 
-# The cache -----------------------------------------------------------------------------------
-
-
 def test_the_cache_is_counted_by_hand(bundled):
     """Six layers of four heads, 2 × 32 numbers of two bytes per token and head."""
     found = short_cache(counted_model(bundled), 32_768, {(1, 0), (1, 2)})
@@ -249,6 +240,3 @@ def test_grouped_heads_share_a_column(found, tmp_path):
     for layer, head in np.ndindex(6, 2):
         expected = max(best[layer, 2 * head], best[layer, 2 * head + 1])
         assert table[layer, head] == pytest.approx(expected, abs=1e-6)
-
-
-# Bad input -----------------------------------------------------------------------------------

@@ -6,19 +6,23 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
 from attnviz.engine.attribution.on_torch import integrated_gradients
 from attnviz.engine.backend import backend_of
+from attnviz.inspect.why.report import InputEffects
 from attnviz.inspect.why.request import WhyRequest
-from attnviz.inspect.why.why import InputEffects, input_effects, why
+from attnviz.inspect.why.why import input_effects, why
 from attnviz.models.bundled import Bundled
-from attnviz.models.resolve import LoadOptions, load
-from attnviz.models.work import Work
+from attnviz.models.resolve import load
+from attnviz.models.work import LoadOptions, Work
 from attnviz.prompts.study import Prompt
 from attnviz.records import Input
 
 PROMPT = "When Nancy met John, nobody knew why Nancy met"
 OTHERS = (300, 411, 2512, 999, 77)
+NOTHING = "without which ln p clearly falls."
+OTHER = "With another word for “met” (3), ln p rises by 8.0."
 
 
 def log_p(model, ids, answer):
@@ -65,8 +69,6 @@ def test_logits_that_a_gpu_keeps_say_the_same(foil, monkeypatch):
 
 @pytest.mark.parametrize("backend", ["numpy", "torch"])
 def test_a_hidden_token_is_seen_by_itself_alone(checkpoint, backend):
-    from transformers import AutoModelForCausalLM
-
     place = str(checkpoint("gpt2"))
     model = load(place, LoadOptions(backend=backend, work=Work(9)))
     given = Input(model.encode("the cat sat on the mat"))
@@ -93,8 +95,6 @@ def test_a_hidden_token_is_seen_by_itself_alone(checkpoint, backend):
 
 
 def test_integrated_gradients_are_an_integral(checkpoint):
-    from transformers import AutoModelForCausalLM
-
     place = str(checkpoint("gpt2"))
     model = load(place, LoadOptions())
     given = Input(model.encode("the cat sat on"))
@@ -115,9 +115,6 @@ def test_integrated_gradients_are_an_integral(checkpoint):
     assert found.converged
     assert found.shares == pytest.approx(shares.numpy(), abs=2e-3)
     assert found.shares.sum() == pytest.approx(found.change, rel=0.01)
-
-
-# What is said --------------------------------------------------------------------------------
 
 
 def test_the_finding_names_words_and_sizes(redrawn):
@@ -143,10 +140,6 @@ def test_shares_that_do_not_sum_are_not_named():
     said = replace(report, inputs=far).finding
     assert said.startswith("Integrated gradients did not converge: after 1024 steps")
     assert "20% off" in said
-
-
-NOTHING = "without which ln p clearly falls."
-OTHER = "With another word for “met” (3), ln p rises by 8.0."
 
 
 @pytest.mark.parametrize(

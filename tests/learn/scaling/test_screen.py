@@ -18,13 +18,10 @@ SCREENS = {
 }
 
 
-def screen_of(report, theme, room, *wish, **more):
-    return terminal_block(report.document(*wish, **more), theme, room)
-
-
 def draw(name, request):
     fixture, theme, width, options = SCREENS[name]
-    return screen_of(request.getfixturevalue(fixture), theme, width, **options).plain
+    document = request.getfixturevalue(fixture).document(**options)
+    return terminal_block(document, theme, width).plain
 
 
 @pytest.mark.parametrize("name", SCREENS)

@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
-
 from attnviz.learn.sweep.report import PatternScore, Reference, SweepModel, SweepReport, SweepTask
 from attnviz.learn.train.report import CurvePoint
 
@@ -29,7 +27,7 @@ def _model(heads, seed, loss):
     return SweepModel(heads, seed, 15136, tuple(points), loss, 1 - loss / 2, heads / 250, patterns)
 
 
-def _report(losses=LOSSES, **changes):
+def sweeps(losses=LOSSES, **changes):
     seeds = max(map(len, losses.values()))
     report = SweepReport(
         task=SweepTask(
@@ -61,9 +59,3 @@ def _report(losses=LOSSES, **changes):
         seconds=12.0,
     )
     return replace(report, **changes)
-
-
-@pytest.fixture(scope="session")
-def sweeps():
-    """``sweeps({1: (0.5, 0.75), 2: (0.25, 0.0)}, notes=…)``: the losses by heads and seed."""
-    return _report

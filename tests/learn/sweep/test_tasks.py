@@ -7,17 +7,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from attnviz.learn.sweep import tasks
 from attnviz.learn.sweep.sweep import weight_on
-from attnviz.learn.sweep.tasks import (
-    BEGINNING,
-    DUPLICATE,
-    FIRST,
-    INDUCTION,
-    TASKS,
-    Samples,
-    back,
-    characters,
-)
 
 from ...made_records import measured
 
@@ -27,12 +18,12 @@ LEARNED, HELD = TEXT[: len(TEXT) - len(TEXT) // 10], TEXT[len(TEXT) - len(TEXT) 
 
 
 def drawn(name, count=97, seed=5):
-    task = TASKS[name]
+    task = tasks.TASKS[name]
     samples = task.draw(count, np.random.default_rng(seed))
     assert samples.ids.shape == (count, 1 + task.facts.length)
     assert samples.counted.shape == (count, task.facts.length)
-    assert (samples.ids[:, 0] == BEGINNING).all()
-    assert samples.ids[:, 1:].min() > BEGINNING
+    assert (samples.ids[:, 0] == tasks.BEGINNING).all()
+    assert samples.ids[:, 1:].min() > tasks.BEGINNING
     assert samples.ids.max() < task.facts.vocabulary
     return samples
 
@@ -60,7 +51,7 @@ def test_what_counts_in_induction_followed_before_and_nothing_else_did():
 
 
 def test_keys_of_induction_hold_the_answer():
-    task, samples = TASKS["induction"], drawn("induction", 11)
+    task, samples = tasks.TASKS["induction"], drawn("induction", 11)
     assert task.facts.chance.loss == pytest.approx(math.log(9))
     assert task.facts.chance.accuracy == pytest.approx(1 / 9)
     sizes = []
@@ -92,7 +83,7 @@ def test_copies_and_their_keys():
         assert counted == [size < at <= 2 * size for at in range(len(letters))]
         assert max(letters[:size]) <= 8
     assert sizes == set(range(6, 15))
-    keys = keys_of(TASKS["copy"], "copy", samples)
+    keys = keys_of(tasks.TASKS["copy"], "copy", samples)
     assert (keys.sum(-1) == samples.counted).all()
     for sequence, query, key in zip(*np.nonzero(keys), strict=True):
         assert samples.ids[sequence, key] == samples.ids[sequence, query + 1]
@@ -102,7 +93,7 @@ def test_copies_and_their_keys():
 def test_majorities_and_their_keys():
     samples, shares = drawn("majority"), []
     letters_keys, most_keys = (
-        keys_of(TASKS["majority"], name, samples) for name in ("letters", "majority")
+        keys_of(tasks.TASKS["majority"], name, samples) for name in ("letters", "majority")
     )
     for sequence, (letters, counted) in enumerate(rows(samples)):
         size = letters.index(5)
@@ -119,7 +110,7 @@ def test_majorities_and_their_keys():
         assert set(zip(*np.nonzero(most_keys[sequence]), strict=True)) == {
             (sign, at) for at in range(1, sign) if ids[at] == first
         }
-    (rule,) = TASKS["majority"].between(samples)
+    (rule,) = tasks.TASKS["majority"].between(samples)
     assert rule.loss == pytest.approx(-np.mean(np.log(shares)))
     assert rule.accuracy == pytest.approx(np.mean(shares))
 
@@ -128,13 +119,13 @@ def test_they_are_the_measures_of_heads():
     raw = np.tril(np.random.default_rng(2).uniform(size=(1, 3, TOKENS, TOKENS)) + 0.01)
     weights = raw / raw.sum(-1, keepdims=True)  # (sequence, head, query, key)
     answers = np.random.default_rng(1).integers(1, 5, (1, TOKENS))
-    samples = Samples(answers, np.ones((1, TOKENS), np.bool_))
+    samples = tasks.Samples(answers, np.ones((1, TOKENS), np.bool_))
     ids = samples.queries[0].tolist()
     for pattern, expected in (
-        (back(1), measured("previous", weights[0])),
-        (FIRST, measured("first", weights[0])),
-        (DUPLICATE, measured("duplicate", weights[0], ids)),
-        (INDUCTION, measured("induction", weights[0], ids)),
+        (tasks.back(1), measured("previous", weights[0])),
+        (tasks.FIRST, measured("first", weights[0])),
+        (tasks.DUPLICATE, measured("duplicate", weights[0], ids)),
+        (tasks.INDUCTION, measured("induction", weights[0], ids)),
     ):
         found = weight_on(pattern.keys(samples), weights)
         assert found == pytest.approx(expected), pattern.name
@@ -153,7 +144,7 @@ def test_the_mean_is_over_the_queries_that_have_keys():
 def task(tmp_path):
     path = tmp_path / "story.txt"
     path.write_text(TEXT, encoding="utf-8")
-    return characters(path)
+    return tasks.characters(path)
 
 
 def spelled(ids):
@@ -204,6 +195,6 @@ def test_rules_that_count_characters(task):
 def test_rare_characters_are_one(tmp_path):
     path = tmp_path / "many.txt"
     path.write_text("ab" * 600 + "".join(map(chr, range(0x4E00, 0x4E00 + 300))) + "ab" * 200)
-    task = characters(path)
+    task = tasks.characters(path)
     assert task.facts.vocabulary == 126 + 2
     assert task.draw(31, np.random.default_rng(0)).ids.max() < 128

@@ -1,39 +1,16 @@
 """A text and recipes that train in a second, and a run whose numbers are simple."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
-from attnviz.learn.train.recipe import Card, DecoderShape, Phase, Recipe, TrainingBudget, Validation
-from attnviz.learn.train.report import (
-    CorpusFacts,
-    CurvePoint,
-    ModelScores,
-    ScoredHeads,
-    SequenceMean,
-    TrainReport,
-)
+from attnviz.learn.train import report
+from attnviz.learn.train.recipe import Card, Phase, Recipe, TrainingBudget, read_recipe
 from attnviz.learn.train.texts import hold_out, read_corpus
 from attnviz.learn.train.train import TrainingRun
 from attnviz.records import ModelInfo
-
-SHAPE = DecoderShape(layers=2, heads=2, kv_heads=2, head_dim=8, d_model=16, d_ff=24, context=64)
-PHASES = (
-    Phase(
-        *("repetition", 0.4),
-        layers=1,
-        d_model=12,
-        head_dim=4,
-        d_ff=20,
-        length=13,
-        batch=5,
-        period=(3, 6),
-        repeated_tokens=1,
-        repeated_passages=0,
-    ),
-    Phase("text", length=23, batch=5, repeated_tokens=0.2, repeated_passages=0.2, period=(3, 7)),
-)
 
 CARD = Card(
     name="my *model*", license="cc0-1.0", language="en", data="Mine.", limits="Cats\nand\n\ndogs."
@@ -49,18 +26,11 @@ def points_of(run):
 @pytest.fixture(scope="session")
 def recipe():
     """Some 50 steps over two phases; the model grows from one narrow layer to two."""
-    return Recipe(
-        vocabulary=270,
-        model=SHAPE,
-        phase=PHASES,
-        budget=TrainingBudget(tokens=5_000),
-        validation=Validation(every=0.3, tokens=211),
-    )
+    return read_recipe(Path(__file__).with_name("grown.toml"))
 
 
 @pytest.fixture(scope="session")
 def text_file(tmp_path_factory):
-    """6 kB of words that repeat."""
     words = WORDS.split()
     starts = range(0, 450, 3)
     lines = [" ".join(words[(start + at) % len(words)] for at in range(9)) for start in starts]
@@ -88,18 +58,19 @@ def _scored(name, probe, best):
     """Head L1H2 has ``best``, every other one a tenth of it."""
     heads = tuple(
         tuple(
-            SequenceMean(best if (layer, head) == (1, 2) else best / 10, 0.001) for head in range(3)
+            report.SequenceMean(best if (layer, head) == (1, 2) else best / 10, 0.001)
+            for head in range(3)
         )
         for layer in range(2)
     )
-    return ScoredHeads(name, probe, heads, 0.05)
+    return report.ScoredHeads(name, probe, heads, 0.05)
 
 
 @pytest.fixture
 def made():
     """100 points; the loss falls from 6 to 0 in one phase and from 8 to 4 in the next."""
     points = tuple(
-        CurvePoint(
+        report.CurvePoint(
             step=10 * number,
             tokens=10_000 * number,
             seconds=1.5 * number,
@@ -111,7 +82,7 @@ def made():
         for number in range(1, 101)
     )
     names = ("previous", "first", "duplicate", "induction")
-    scores = ModelScores(
+    scores = report.ModelScores(
         tuple(
             _scored(name, probe, 0.9 - 0.2 * place)
             for probe in ("text", "random")
@@ -122,8 +93,8 @@ def made():
         copies=32,
         copy_tokens=60,
         seed=0,
-        first_copy=SequenceMean(9.5, 0.01),
-        second_copy=SequenceMean(0.25, 0.02),
+        first_copy=report.SequenceMean(9.5, 0.01),
+        second_copy=report.SequenceMean(0.25, 0.02),
     )
     recipe = Recipe(
         seed=7,
@@ -132,7 +103,7 @@ def made():
         phase=(Phase(),),
         budget=TrainingBudget(tokens=1_000_000),
     )
-    return TrainReport(
+    return report.TrainReport(
         directory="a \x1b[31mmodel",
         model=ModelInfo(
             "a \x1b[31mmodel", "0123456789ab", "LlamaForCausalLM", "float32", 2, 3, 3, 16, seed=7
@@ -140,8 +111,8 @@ def made():
         recipe=recipe,
         parameters=1_234_567,
         vocabulary=4096,
-        train=CorpusFacts(("one.txt", "[red]two.txt"), 4_000_000, 1_000_000, "aaaaaaaaaaaa"),
-        valid=CorpusFacts(("three.txt",), 400_000, 100_000, "bbbbbbbbbbbb"),
+        train=report.CorpusFacts(("one.txt", "[red]two.txt"), 4_000_000, 1_000_000, "aaaaaaaaaaaa"),
+        valid=report.CorpusFacts(("three.txt",), 400_000, 100_000, "bbbbbbbbbbbb"),
         points=points,
         shares={"text": 0.7, "repeated_tokens": 0.25, "repeated_passages": 0.05},
         valid_loss=4.0,

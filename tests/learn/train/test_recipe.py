@@ -15,6 +15,8 @@ from attnviz.learn.train.recipe import (
     read_recipe,
 )
 
+_MISTAKES = yaml.safe_load(Path(__file__).with_name("mistakes.yaml").read_text("utf-8"))
+
 
 def written(tmp_path, text):
     path = tmp_path / "recipe.toml"
@@ -23,25 +25,8 @@ def written(tmp_path, text):
 
 
 def test_what_is_left_out_is_the_default(tmp_path):
-    text = """
-        vocabulary = 300
-        stored = "float16"
-        model = {layers = 3, context = 31}
-        optimiser = {learning_rate = 1}
-        budget = {tokens = 11}
-        validation = {every = 0.5}
-        card = {license = "mit"}
-        [[phase]]
-        name = "a"
-        until = 0.25
-        length = 5
-        period = [2, 3]
-        [[phase]]
-        length = 31
-        period = [4, 9]
-        """
     assert read_recipe(written(tmp_path, "")) == Recipe()
-    recipe = read_recipe(written(tmp_path, text))
+    recipe = read_recipe(Path(__file__).with_name("partial.toml"))
     assert (recipe.vocabulary, recipe.seed, recipe.stored) == (300, 0, "float16")
     assert recipe.model == DecoderShape(layers=3, context=31)
     assert recipe.optimiser == Optimiser(learning_rate=1)
@@ -52,9 +37,6 @@ def test_what_is_left_out_is_the_default(tmp_path):
     facts = recipe.identity()
     assert (facts["phase 1 until"], facts["phase 2 period"]) == (0.25, (4, 9))
     assert not any(name.startswith("card") for name in facts)
-
-
-_MISTAKES = yaml.safe_load(Path(__file__).with_name("mistakes.yaml").read_text("utf-8"))
 
 
 @pytest.mark.parametrize(("text", "words"), _MISTAKES)

@@ -16,6 +16,9 @@ from attnviz.learn.train.texts import (
     read_corpus,
 )
 
+VOCABULARY = 503
+TEXT = np.arange(1, 98, dtype=np.int32)
+
 
 def files(folder, **contents):
     paths = []
@@ -96,10 +99,6 @@ def test_a_tokenizer_has_as_many_tokens_as_asked_and_begins_a_text():
     assert tokenizer.decode(tokenizer.encode("日本 é\t").ids) == "日本 é\t"  # every byte is there
 
 
-VOCABULARY = 503
-TEXT = np.arange(1, 98, dtype=np.int32)
-
-
 def sampler(seed=0, tokens=TEXT, beginning=BEGINNING):
     return Sampler(tokens, VOCABULARY, beginning, seed)
 
@@ -144,19 +143,6 @@ def test_windows_of_plain_text():
     assert batch.kinds == Counter(text=5)
 
 
-def predictable(ids, period):
-    """Whether each next token is told by an earlier one: a repetition of this period goes on.
-
-    Told by brute force: the token at the place was there a period before, and so was the one that
-    the prediction is made from.
-    """
-    told = []
-    for at in range(len(ids) - 1):
-        before = at - period
-        told.append(before >= 1 and ids[before] == ids[at] and ids[before + 1] == ids[at + 1])
-    return told
-
-
 @pytest.mark.parametrize("surprise", [0.0, 0.25])
 def test_random_tokens_count_where_an_earlier_copy_tells_them(surprise):
     wanted = phase(batch=1, repeated_tokens=1.0, surprise=surprise)
@@ -167,9 +153,11 @@ def test_random_tokens_count_where_an_earlier_copy_tells_them(surprise):
         ids, weights = batch.ids[0].tolist(), batch.weights[0].tolist()
         period = next(p for p in range(3, 8) if ids[1 : 24 - p] == ids[1 + p :])
         periods.add(period)
-        # One prediction inside the second copy is made from its first token or later.
-        expected = [1.0 if told else surprise for told in predictable(ids, period)]
-        assert weights == expected
+        # A token and the next one were there a period before: they tell the next one here.
+        told = [
+            at > period and ids[at - period :][:2] == ids[at:][:2] for at in range(len(ids) - 1)
+        ]
+        assert weights == [1.0 if each else surprise for each in told]
         assert BEGINNING not in ids[1:]
         assert batch.kinds == Counter(repeated_tokens=1)
     assert periods == {3, 4, 5, 6, 7}

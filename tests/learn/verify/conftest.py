@@ -4,7 +4,6 @@ import math
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from attnviz.learn.verify.report import Checked, ComputationStep, Sizes, VerifyReport
 from attnviz.records import ModelInfo
@@ -19,7 +18,7 @@ def comparison(case, check, against, *differences):
         yield Checked(case, check, against, **measured, **WITHIN)
 
 
-def make_own(broken=False, steps=False, **fields):
+def own_found(broken=False, steps=False, **fields):
     """Two cases and a library that is missing."""
     numbers = []
     for case in ("self", "grouped"):
@@ -58,7 +57,7 @@ def make_steps():
     )
 
 
-def make_model(broken=False):
+def model_found(broken=False):
     """A few checks: one that passes, one that does not apply, one of two numbers."""
     plain, within = ("", "plain pass", "", "the logits stay"), {"roundings": 152, **WITHIN}
     rows = {"difference": 2.1e-7, "roundings": 83, **WITHIN, "where": "L1H0"}
@@ -73,13 +72,3 @@ def make_model(broken=False):
     return VerifyReport(
         *("bfloat16", "bfloat16", 2.0**-7, numbers, info), text="Old Tom saw Ann.", tokens=(13,)
     )
-
-
-@pytest.fixture(scope="session")
-def own_found():
-    return make_own
-
-
-@pytest.fixture(scope="session")
-def model_found():
-    return make_model

@@ -14,7 +14,8 @@ from attnviz.learn.verify.report import Checked
 from attnviz.learn.verify.request import VerifyRequest
 from attnviz.models.bundled import Bundled
 from attnviz.models.prepare import prepared
-from attnviz.models.resolve import LoadOptions, load
+from attnviz.models.resolve import load
+from attnviz.models.work import LoadOptions
 from attnviz.records import Input, Tokens
 
 from ...engine.architectures import small_model
@@ -109,9 +110,6 @@ def test_heads_that_do_not_sum_to_the_output_fail(monkeypatch):
     numbers = ObservedRun(model, Input(tokens(11))).checks()
     failed = [(number.check, number.where) for number in numbers if not number.passed]
     assert failed == [("heads sum to the output", "L1")]
-
-
-# NumPy and torch ------------------------------------------------------------------------------
 
 
 def numpy_numbers(directory, text="the cat sat", **options):

@@ -5,35 +5,31 @@ import pytest
 from attnviz.draw.terminal import first_screen, terminal_block
 from attnviz.draw.theme import Theme
 
+from .conftest import model_found, own_found
+
 PLAIN = Theme("viridis", colour=False)
 ASCII = Theme("viridis", colour=False, ascii=True, encoding="ascii")
 
-
-OWN = {
+SCREENS = {
     "own_80": ({}, {"hints": True}, 80, ASCII),
     "own_44": ({"broken": True}, {}, 44, PLAIN),
     "own_steps_80": ({"steps": True}, {}, 80, PLAIN),
+    "model_150": ({"broken": True}, {}, 150, PLAIN),
 }
-MODEL = {"model_150": ({"broken": True}, {}, 150, PLAIN)}
 
 
 def screen_of(found, theme, room, **options):
     return terminal_block(found.document(**options), theme, room)
 
 
-@pytest.mark.parametrize("name", OWN)
-def test_golden_own(name, own_found, golden):
-    fields, options, room, theme = OWN[name]
-    golden(name, screen_of(own_found(**fields), theme, room, **options).plain)
+@pytest.mark.parametrize("name", SCREENS)
+def test_golden(name, golden):
+    fields, options, room, theme = SCREENS[name]
+    found = (model_found if name == "model_150" else own_found)(**fields)
+    golden(name, screen_of(found, theme, room, **options).plain)
 
 
-@pytest.mark.parametrize("name", MODEL)
-def test_golden_model(name, model_found, golden):
-    fields, options, room, theme = MODEL[name]
-    golden(name, screen_of(model_found(**fields), theme, room, **options).plain)
-
-
-def test_verdicts_are_coloured_and_written_out(own_found, model_found):
+def test_verdicts_are_coloured_and_written_out():
     for found, words in ((own_found(True), ("PASS", "FAIL", "SKIP")), (model_found(), ("N/A",))):
         screen = screen_of(found, Theme("viridis"), 100)
         styles = {
@@ -51,6 +47,6 @@ def test_verdicts_are_coloured_and_written_out(own_found, model_found):
 
 
 @pytest.mark.parametrize("name", ["first_own_80", "first_steps_80", "first_model_80"])
-def test_golden_first(name, own_found, model_found, golden):
+def test_golden_first(name, golden):
     report = model_found() if "model" in name else own_found(steps="steps" in name)
     golden(name, first_screen(report.document(hints=True), PLAIN, 80, 23).plain)

@@ -4,7 +4,6 @@ from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
-import pytest
 
 from attnviz.engine.effects import METRICS, Variant
 from attnviz.inspect.interventions.ablate.report import AblationReport, Effect
@@ -15,7 +14,6 @@ from attnviz.records import AttentionRecord, HeadsRecord, LayerWeights, ModelInf
 TEXT = "Old Tom saw Ann, and Ann saw Tom."
 PIECES = ("<s>", "Old", " Tom", " saw", " A", "nn", ",", " and", " A", "nn", " saw", " Tom", ".")
 LAYERS, HEADS = 3, 5
-
 
 ASIDE = ("kl", "flip_rate", "output_mse", "output_cosine")
 
@@ -90,7 +88,7 @@ def effect_of(variant, rng, texts, tokens):
     )
 
 
-def make_report(
+def scans(
     *,
     layers=LAYERS,
     heads=HEADS,
@@ -121,9 +119,3 @@ def make_report(
         patterns=attention(info, tokens) if patterns else None,
     )
     return replace(made, **fields)
-
-
-@pytest.fixture(scope="session")
-def scans():
-    """Makes reports of made-up numbers."""
-    return make_report

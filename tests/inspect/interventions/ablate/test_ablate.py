@@ -1,12 +1,21 @@
 """``attnviz ablate`` on small models, as a pipe and as a program see it."""
 
+import signal
+import subprocess
+import time
+
 import numpy as np
 import pytest
 
 import attnviz
+from attnviz.engine.effects import Scores, Variant
+from attnviz.inspect.interventions.ablate.ablate import ablation_effects, mean_baseline
 from attnviz.inspect.interventions.ablate.claims import without_words
+from attnviz.measures.bootstrap import bootstrap_interval
 from attnviz.models.bundled import Bundled
 
+from ....command_line import json_of
+from ....terminals import POSIX
 from ...classifiers import save_classifier
 
 SENTENCE = "When Mary and John went out, John gave a book to Mary."
@@ -14,11 +23,10 @@ TINY = Bundled().info
 NAMES = [f"L{layer}H{head}" for layer in range(TINY.layers) for head in range(TINY.heads)]
 TEXTS = ("The cat sat on the mat.", "Then the old man said so.", "Mary saw John, and John saw her.")
 
-
-@pytest.fixture
-def scan(redrawn):
-    """The JSON object of ``attnviz ablate ARGUMENTS --json``."""
-    return lambda *arguments: redrawn("ablate", *arguments, "--json").document
+scan = json_of("ablate", runner="redrawn")
+PAIR = ("When Mary and John went out, John gave a book to", "--answer", "Mary", "--foil", "John")
+VARIANTS = [Variant(((0, head),)) for head in range(3)]
+COUNT = 32
 
 
 @pytest.fixture
@@ -46,9 +54,6 @@ def test_many_texts_have_a_control_and_three_no_intervals(redrawn, scan, texts):
     assert "no intervals: 3 texts are too few" in screen
     assert any("no intervals: 3 texts" in note for note in document["notes"])
     assert "random vector of equal norm" in screen
-
-
-PAIR = ("When Mary and John went out, John gave a book to", "--answer", "Mary", "--foil", "John")
 
 
 @pytest.mark.parametrize(
@@ -132,18 +137,6 @@ def test_the_own_attention(redrawn, scan):
     assert "no loss for each token" in redrawn("ablate", *options, "--by-token").out
 
 
-# What cannot be measured --------------------------------------------------------------------------
-
-
-CAT = "The cat sat on the mat."
-
-
-def test_attention_alone_has_no_feed_forward_block(refused):
-    for unit in ("ffn", "layer"):
-        said = refused(5, "ablate", CAT, "--model", "mha", "--unit", unit)
-        assert said.endswith("without a feed-forward block: choose --unit attention")
-
-
 def test_a_text_of_one_token(refused, monkeypatch, texts):
     encode = Bundled.encode
     monkeypatch.setattr(Bundled, "encode", lambda model, text: encode(model, text).cut(1))
@@ -153,7 +146,7 @@ def test_a_text_of_one_token(refused, monkeypatch, texts):
 
 def test_a_resume_file_of_another_run(refused, run, tmp_path):
     path = tmp_path / "scan.jsonl"
-    options = ("ablate", CAT, "--head", "L0H0", "--resume", str(path))
+    options = ("ablate", "A cat sat on it.", "--head", "L0H0", "--resume", str(path))
     assert run(*options).code == 0
     whole = path.read_bytes()
     for others, said in (
@@ -190,3 +183,100 @@ def test_a_classifier_of_several_labels_compares_none(refused, tmp_path, asked):
     said = refused(2, "ablate", "the cat sat", "--model", model, *asked)
     assert "predicts no token and no single label; leave --answer and --foil out" in said
     assert "add --foil" not in said
+
+
+def intervals(effect):
+    return {name: one.interval for name, one in effect.means.items() if one.interval}
+
+
+def piece(text, variants, losses, clean=2.0):
+    return Scores(
+        text,
+        variants,
+        {"loss_delta": np.array(losses), "kl": np.array(losses) * 10},
+        {"loss": clean},
+    )
+
+
+def test_the_mean_over_texts_in_any_pieces():
+    pieces = [piece(1, (2, 0), [0.5, 0.1]), piece(0, (0,), [0.3]), piece(0, (2,), [1.5])]
+    first, last = ablation_effects(pieces, VARIANTS, 0)
+    assert (first.variant, last.variant) == (VARIANTS[0], VARIANTS[2])
+    assert first.value("loss_delta") == pytest.approx(0.2)
+    assert last.value("loss_delta") == pytest.approx(1.0)
+    assert first.texts == last.texts == 2
+    assert intervals(first) == {}
+
+
+def test_five_texts_or_more_have_an_interval_of_each_metric():
+    deltas = [0.1, 0.4, 0.2, 0.3, 0.9]
+    pieces = [piece(text, (0, 1), [delta, -delta]) for text, delta in enumerate(deltas)]
+    first, second = ablation_effects(pieces, VARIANTS, 3)
+    low, high = bootstrap_interval(np.array(deltas)[:, None], 3)
+    assert intervals(first)["loss_delta"] == pytest.approx((low[0], high[0]))
+    assert intervals(first)["kl"] == pytest.approx((10 * low[0], 10 * high[0]))
+    below, above = intervals(second)["loss_delta"]
+    assert below < -high[0] * 0.8 < above
+    (four,) = ablation_effects(pieces[1:], VARIANTS[:2], 3)[:1]
+    assert (four.texts, intervals(four)) == (4, {})
+    with pytest.raises(ValueError, match="at least 5 texts, got 4"):
+        bootstrap_interval(np.ones((4, 1)), 0)
+
+
+def test_token_losses_stand_in_the_order_of_the_texts():
+    pieces = [
+        Scores(text, (0,), {}, {}, token_losses=np.array([[np.nan, float(text)]]))
+        for text in (2, 0, 1)
+    ]
+    (effect,) = ablation_effects(pieces, VARIANTS, 0)
+    assert [losses[1] for losses in effect.token_losses] == [0.0, 1.0, 2.0]
+
+
+def test_standard_errors_of_a_mean():
+    pieces = [
+        Scores(text, (0,), {"kl": np.array([1.0])}, {}, {"kl": np.array([error])})
+        for text, error in enumerate((0.3, 0.4))
+    ]
+    (effect,) = ablation_effects(pieces, VARIANTS, 0)
+    assert effect.means["kl"].error == pytest.approx(0.25)  # sqrt(0.09 + 0.16) / 2
+
+
+def test_the_baseline_counts_a_text_once():
+    pieces = [piece(0, (0,), [0.0], 1.0), piece(0, (1,), [0.0], 1.0), piece(1, (0,), [0.0], 4.0)]
+    assert mean_baseline(pieces) == {"loss": 2.5}
+
+
+@pytest.fixture
+def many_texts(tmp_path):
+    path = tmp_path / "texts.txt"
+    lines = [
+        f"Text {n}: Mary saw John, and John saw {'Mary ' * (1 + n % 3)}\n" for n in range(COUNT)
+    ]
+    path.write_text("".join(lines), encoding="utf-8")
+    return path
+
+
+def pieces(path):
+    """Whole lines behind the first."""
+    return max(path.read_bytes().count(b"\n") - 1, 0) if path.exists() else 0
+
+
+@POSIX
+def test_ctrl_c_shows_what_is_done(program, environment, many_texts, tmp_path):
+    path = tmp_path / "scan.jsonl"
+    process = subprocess.Popen(
+        [*program, "ablate", "--texts", str(many_texts), "--resume", str(path), "--width", "100"],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    while pieces(path) < 4:
+        assert process.poll() is None, "the scan ended before it could be stopped"
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    out, err = (stream.decode() for stream in process.communicate(timeout=600))
+    assert process.returncode == 130
+    assert "Incomplete, " in out
+    assert f"of {COUNT} texts" in out
+    assert err.endswith("attnviz: interrupted\n")
+    assert pieces(path) >= 4

@@ -157,4 +157,3 @@ def test_a_large_file_needs_no_shard(run, tmp_path, monkeypatch):
     monkeypatch.setattr("attnviz.corpus.TEXT_BYTES", 100)
     assert without_times(run(*asked).document) == without_times(one)
     assert "--by-token is not for a corpus: leave it out" in run(*asked, "--by-token").err
-    assert "--shard is for a corpus" in run("ablate", "--shard", "0/2").err

@@ -9,13 +9,11 @@ from attnviz.inspect.interventions.ablate.request import AblateRequest
 from attnviz.records import ModelInfo
 
 INFO = ModelInfo("made", None, "None", "float32", 3, 6, 2, 5)
+LAYER = tuple((2, head) for head in range(6))
 
 
 def asked(*heads, layers=None, **options):
     return AblateRequest(head=heads, layer=layers, **options)
-
-
-LAYER = tuple((2, head) for head in range(6))
 
 
 @pytest.mark.parametrize(

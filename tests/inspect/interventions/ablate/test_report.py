@@ -8,7 +8,7 @@ from attnviz.draw.values import write_object
 from attnviz.engine.effects import Variant
 from attnviz.inspect.interventions.ablate.report import AblationReport
 
-from .conftest import made_effect, with_loss
+from .conftest import made_effect, scans, with_loss
 
 JOINT = Variant(((0, 3), (1, 3), (2, 3)), "head 3 of every layer")
 
@@ -24,7 +24,7 @@ def of_many_texts(report, adjusted):
     return replace(report, effects=tuple(effects))
 
 
-def test_one_text_is_no_ranking(scans):
+def test_one_text_is_no_ranking():
     report = scans()
     order = report.ranking(99)
     sizes = [abs(effect.value("loss_delta")) for effect in order.matter]
@@ -35,7 +35,7 @@ def test_one_text_is_no_ranking(scans):
     assert not order.harm
 
 
-def test_harm_must_be_significant_among_all(scans):
+def test_harm_must_be_significant_among_all():
     report = of_many_texts(scans(texts=6), adjusted=0.04)
     assert report.ranks
     order = report.ranking(99)
@@ -54,13 +54,13 @@ def test_harm_must_be_significant_among_all(scans):
     assert not replace(report, metric="kl").ranking(99).harm
 
 
-def test_the_ranking_is_cut(scans):
+def test_the_ranking_is_cut():
     assert len(scans(top=3).ranking().matter) == 3
     order = of_many_texts(scans(texts=6, top=3), adjusted=0.01).ranking()
     assert (len(order.matter), len(order.harm)) == (3, 2)
 
 
-def test_what_speaks_for_the_answer_comes_first(scans):
+def test_what_speaks_for_the_answer_comes_first():
     report = scans(metric="logit_diff", texts=6)
     effects = tuple(
         made_effect(
@@ -76,7 +76,7 @@ def test_what_speaks_for_the_answer_comes_first(scans):
     assert [effect.value("logit_diff") for effect in order.harm] == [10.0]
 
 
-def test_names_by_unit(scans):
+def test_names_by_unit():
     report = scans(heads=6, kv_heads=2)
     whole = Variant(tuple((1, head) for head in range(6)))
     group = Variant(((2, 3), (2, 4), (2, 5)))
@@ -95,19 +95,15 @@ def test_names_by_unit(scans):
     assert report.name(whole) == "L1H0 L1H1 L1H2 and 3 more"
 
 
-def written(report):
-    stream = io.StringIO()
-    write_object(report.data(), stream, AblationReport.lists)
-    return stream.getvalue()
-
-
-def test_json_has_no_infinity(scans):
+def test_json_has_no_infinity():
     endless = made_effect(Variant(((0, 0),)), {"loss_delta": float("inf"), "kl": float("nan")})
-    entry = json.loads(written(replace(scans(), effects=(endless,))))["heads"][0]
+    stream = io.StringIO()
+    write_object(replace(scans(), effects=(endless,)).data(), stream, AblationReport.lists)
+    entry = json.loads(stream.getvalue())["heads"][0]
     assert (entry["loss_delta"], entry["kl"]) == (None, None)
 
 
-def test_rows_hold_every_ablation_and_what_was_only_estimated(scans):
+def test_rows_hold_every_ablation_and_what_was_only_estimated():
     report = scans(
         variants=[Variant(((0, 3),)), JOINT], texts=5, gradients={(0, 3): 0.5, (1, 1): 2.0}
     )

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from attnviz.draw import document as doc
-from attnviz.draw.labels import width
 from attnviz.draw.terminal import first_screen, terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.engine.effects import Variant
@@ -14,15 +13,14 @@ from attnviz.inspect.interventions.ablate.claims import finding
 from attnviz.inspect.interventions.ablate.screen import where_it_hurts
 from attnviz.inspect.interventions.study import Mean
 
-from ....first_screens import SIZES, unframed
-from .conftest import made_effect, with_loss
+from ....first_screens import SIZES, fitting, unframed
+from .conftest import made_effect, scans, with_loss
 
 PLAIN = Theme("viridis", colour=False)
 ASCII = Theme("viridis", colour=False, ascii=True, encoding="ascii")
 JOINT = Variant(((0, 3), (1, 3), (2, 3)), "head 3 of every layer")
 THREE = [*(Variant(((layer, 3),)) for layer in range(3)), JOINT]
 GRADIENTS = {(layer, head): (layer + 2 * head) / 700 for layer in range(3) for head in range(5)}
-
 
 CASES = {
     "all_80": ({}, 80, PLAIN),
@@ -47,6 +45,7 @@ CASES = {
     ),
     "incomplete_80": ({"texts": 2, "complete": False, "texts_wanted": 7}, 80, PLAIN),
 }
+LONG = ("<s>", *(f" word{place}" for place in range(388)))
 
 
 def screen(report, theme, room, explain=False):
@@ -55,7 +54,7 @@ def screen(report, theme, room, explain=False):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_golden(name, scans, golden):
+def test_golden(name, golden):
     fields, room, theme = CASES[name]
     golden(name, screen(scans(**fields), theme, room, explain=name == "all_80"))
 
@@ -66,7 +65,7 @@ def with_losses(report, change):
     return replace(report, effects=effects)
 
 
-def test_no_loss_by_token_is_said(scans):
+def test_no_loss_by_token_is_said():
     report = scans(by_token=True)
     bare = with_losses(
         report, lambda _, e: made_effect(e.variant, {"output_mse": e.value("output_mse")})
@@ -79,7 +78,7 @@ def test_no_loss_by_token_is_said(scans):
     assert "too few to rank" not in finding(report)
 
 
-def test_the_control_and_the_errors_have_their_columns(scans):
+def test_the_control_and_the_errors_have_their_columns():
     report = with_losses(
         scans(mode="resample", draws=3, reference="another text"),
         lambda place, e: made_effect(
@@ -97,7 +96,7 @@ def test_the_control_and_the_errors_have_their_columns(scans):
     assert "random vector of equal norm" in said
 
 
-def test_what_is_no_number_stays_blank_and_is_told(scans):
+def test_what_is_no_number_stays_blank_and_is_told():
     odd = {0: float("nan"), 1: float("inf"), 2: float("-inf")}
     report = scans(by_token=True)
     broken = with_losses(
@@ -116,14 +115,8 @@ def test_what_is_no_number_stays_blank_and_is_told(scans):
     assert "none, no ablation changes" in screen(lost, PLAIN, 100)
 
 
-# The first screen ---------------------------------------------------------------------------------
-
-
-LONG = ("<s>", *(f" word{place}" for place in range(388)))
-
-
-def shown(report, columns, lines, theme=PLAIN):
-    return first_screen(report.document(hints=True), theme, columns, lines - 1).plain.splitlines()
+def shown(report, columns, lines):
+    return first_screen(report.document(hints=True), PLAIN, columns, lines - 1).plain.splitlines()
 
 
 @pytest.mark.parametrize(
@@ -139,21 +132,18 @@ def shown(report, columns, lines, theme=PLAIN):
         {"variants": [Variant(((0, 3),))], "patterns": False},
     ],
 )
-def test_it_fits(scans, fields):
+def test_it_fits(fields):
     report = scans(**fields)
     name = report.name(report.ranking(1).matter[0].variant)
     for size, colour in zip(SIZES, (False, True, True), strict=True):
-        lines = shown(report, *size, Theme("viridis", colour=colour))
-        assert len(lines) < size[1]
-        assert max(map(width, lines)) <= size[0]
+        lines = fitting(report.document(hints=True), Theme("viridis", colour=colour), *size)
         assert lines[0].startswith("made · ")
-        assert lines[1] == finding(report)[: len(lines[1])] != ""
         assert lines[-1].endswith("--full: everything")
         assert any(unframed(line).startswith(name) for line in lines)
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_golden_first_screens(scans, size, golden):
+def test_golden_first_screens(size, golden):
     for name, fields in (("many", {"texts": 6}), ("one", {}), ("by_token", {"by_token": True})):
         report = scans(**fields)
         golden(f"first_{name}_{size[0]}", "\n".join(shown(report, *size)) + "\n")
@@ -171,7 +161,7 @@ def with_doubts(report, p, sign=1.0):
     return with_losses(report, clear)
 
 
-def test_findings(scans):
+def test_findings():
     six = scans(texts=6)
     assert finding(with_doubts(six, 0.01, -1)) == (
         "Without L2H0 the loss rises by 0.300 nats/token (3.250 → 3.550), the largest "
@@ -202,7 +192,7 @@ def test_findings(scans):
     )
 
 
-def test_random_directions_that_do_as_much_are_told(scans):
+def test_random_directions_that_do_as_much_are_told():
     def controlled(share):
         """Random directions do so much of what each ablation does."""
         return with_losses(
@@ -216,7 +206,7 @@ def test_random_directions_that_do_as_much_are_told(scans):
     assert "random" not in finding(controlled(0.5))
 
 
-def test_the_text_shown_is_where_it_changes_most(scans):
+def test_the_text_shown_is_where_it_changes_most():
     losses = np.zeros(389)
     losses[300] = 4.0
     report = with_losses(scans(pieces=LONG), lambda _, e: replace(e, token_losses=(losses,)))
@@ -229,7 +219,7 @@ def test_no_step_is_proposed_that_fails(run):
     assert "--together" in run("ablate", "a b c a b", *chosen, "--no-full").out
 
 
-def test_a_head_without_which_the_loss_falls_has_its_text_too(scans):
+def test_a_head_without_which_the_loss_falls_has_its_text_too():
     """An effect that is in neither part of a ranking, as on a head's card."""
     report = scans(texts=6, by_token=True)
     effect = replace(report.effects[0], means={"loss_delta": Mean(-0.01, (-0.02, 0.001))})

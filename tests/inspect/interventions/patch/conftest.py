@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from attnviz.engine.patching import WHOLE_LAYER
 from attnviz.inspect.interventions.patch.report import (
@@ -29,7 +28,7 @@ def tokens_of(texts):
     )
 
 
-def make_report(*, layers=3, heads=4, pairs=1, by_token=False, **fields):
+def reports(*, layers=3, heads=4, pairs=1, by_token=False, **fields):
     """Heads that carry less and less, some against it; the other names are fields of the report."""
     rng = np.random.default_rng(5)
     whole = fields.get("what", "output") in WHOLE_LAYER
@@ -63,9 +62,3 @@ def make_report(*, layers=3, heads=4, pairs=1, by_token=False, **fields):
         values[-1] = np.linspace(0.1, 0.9, len(columns))
         report = replace(report, by_token=TokenEffects(columns, tuple(range(2, 8)), 7, values))
     return replace(report, **fields)
-
-
-@pytest.fixture(scope="session")
-def reports():
-    """Makes reports of made-up numbers."""
-    return make_report

@@ -5,22 +5,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from attnviz.draw.labels import width
 from attnviz.draw.terminal import first_screen, terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.inspect.interventions.patch.report import PatchEffect
 from attnviz.inspect.interventions.patch.screen import finding, token_grid
 from attnviz.inspect.interventions.study import Mean
 
-from ....first_screens import SIZES
+from ....first_screens import SIZES, fitting
+from .conftest import reports
 
 PLAIN = Theme("viridis", colour=False)
-
-
-def shown(report, columns, lines, theme=PLAIN):
-    return first_screen(report.document(hints=True), theme, columns, lines - 1).plain.splitlines()
-
-
 JOINT = PatchEffect(((0, 0), (0, 1)), 1.6, 5.6, Mean(0.7, base_rate=0.2))
 
 
@@ -38,12 +32,10 @@ JOINT = PatchEffect(((0, 0), (0, 1)), 1.6, 5.6, Mean(0.7, base_rate=0.2))
         {"method": "both", "pairs": 6, "fdr": True},
     ],
 )
-def test_it_fits(reports, fields):
+def test_it_fits(fields):
     report = reports(**fields)
     for size, colour in zip(SIZES, (False, True, True), strict=True):
-        lines = shown(report, *size, Theme("viridis", colour=colour))
-        assert len(lines) < size[1]
-        assert max(map(width, lines)) <= size[0]
+        lines = fitting(report.document(hints=True), Theme("viridis", colour=colour), *size)
         assert lines[0].startswith("made · ")
         assert " ".join(lines[1:4]).startswith(finding(report))
         assert any("clean +4.00, corrupt -4.00" in line for line in lines)
@@ -51,10 +43,11 @@ def test_it_fits(reports, fields):
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_golden(reports, size, golden):
+def test_golden(size, golden):
     cases = {"one": {}, "many": {"pairs": 40}, "tokens": {"by_token": True, "what": "residual"}}
     for name, fields in cases.items():
-        lines = shown(reports(**fields), *size)
+        document = reports(**fields).document(hints=True)
+        lines = first_screen(document, PLAIN, size[0], size[1] - 1).plain.splitlines()
         golden(f"first_{name}_{size[0]}", "\n".join(lines) + "\n")
 
 
@@ -88,16 +81,15 @@ def test_golden(reports, size, golden):
          "Clean and corrupt differ by 0 logits: no shares."),
     ],
 )  # fmt: skip
-def test_findings(reports, fields, said):
+def test_findings(fields, said):
     assert finding(reports(**fields)).startswith(said)
 
 
 def with_shares(report, **fields):
-    """The effects of a report with other fields of their shares."""
     return tuple(replace(e, share=replace(e.share, **fields)) for e in report.effects)
 
 
-def test_what_no_pair_supports_is_not_found(reports):
+def test_what_no_pair_supports_is_not_found():
     report = reports(pairs=40)
     unsure = replace(report, effects=with_shares(report, adjusted=0.4))
     said = "None of 12 heads carries more of the logit difference than its control."
@@ -110,7 +102,7 @@ def test_what_no_pair_supports_is_not_found(reports):
     assert finding(against) == f"{said} Based on one pair."
 
 
-def test_random_weights_are_said_to_be_random(reports):
+def test_random_weights_are_said_to_be_random():
     info = replace(reports().model, weights="random")
     many = reports(pairs=40, model=info)
     flat = with_shares(many, adjusted=0.4)
@@ -122,7 +114,7 @@ def test_random_weights_are_said_to_be_random(reports):
     assert "says nothing about a trained model" in finding(reports(model=info))
 
 
-def test_a_grid_of_tokens_keeps_those_that_carry_most(reports):
+def test_a_grid_of_tokens_keeps_those_that_carry_most():
     report = reports(by_token=True)
     found = report.by_token
     (whole,), (few,) = token_grid(report), token_grid(report, 2)
@@ -133,7 +125,7 @@ def test_a_grid_of_tokens_keeps_those_that_carry_most(reports):
     assert few.title[1][0] == f"4 other tokens: at most {np.sort(sizes)[-3]:.2g}"
 
 
-def test_numbers_are_the_same_on_every_outlet(reports):
+def test_numbers_are_the_same_on_every_outlet():
     report = reports(pairs=40, together=JOINT, index_base=1)
     data = report.to_dict()
     screen = terminal_block(report.document(explain=True), PLAIN, 100).plain
