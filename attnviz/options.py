@@ -299,8 +299,8 @@ class ChatOption(Options):
 
     chat: str | None = option(
         "FILE|TEXT",
-        "A chat instead of TEXT: JSON with role and content, or lines such as user: Hi. The "
-        "model's own chat template is applied.",
+        "A chat instead of TEXT: JSON with role and content fields, or lines such as “user: Hi”. "
+        "The model's own chat template is applied.",
         words=True,
     )
 

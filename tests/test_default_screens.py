@@ -85,8 +85,8 @@ def test_short_words_colours_and_counts_are_explained(screens):
         for lines in screens(name)[:2]:
             assert "shade: score 0–1" in "\n".join(lines)
         text = " ".join("\n".join(screens(name)[0]).split())
-        said = r"sinks here: \d+ of 24 heads \(first token\)"
-        assert re.search(said if name == "heads" else "attention sinks on these texts", text)
+        said = r"sink heads: \d+ of 24 \(first token\)"
+        assert re.search(said if name == "heads" else "sink heads on these texts", text)
 
 
 def test_a_table_of_labels_stands_once_however_tall_the_screen(document):

@@ -230,7 +230,13 @@ def _windows(
     if width is not None and (type(width) is not int or width < 1):
         raise NotUnderstoodError(f"{family.window} is {width!r}")
     usual = _WHOLE[0] if width is None else _WINDOWED[0]
-    listed = _kinds(fields, layers)
+    listed, folded = (fields.get(name) or [] for name in _LISTS)
+    try:
+        listed = [*listed, *repeated(folded, layers)]
+    except (TypeError, ValueError) as error:
+        raise NotUnderstoodError(f"attention_types is {folded!r}") from error
+    if fields.get("attention_layers", listed) != listed:
+        raise NotUnderstoodError("attention_layers are not those of attention_types")
     kinds = listed or [usual] * layers
     known = {*_WHOLE, *(_WINDOWED if width is not None else ())}
     alike = family.windows == "listed" or {*kinds} == {usual}
@@ -240,18 +246,6 @@ def _windows(
         raise NotUnderstoodError(f"{family.window} is {width}, of layers that are not listed")
     windows = tuple(width if kind in _WINDOWED else None for kind in kinds)
     return windows if any(windows) else ()
-
-
-def _kinds(fields: Mapping[str, Any], layers: int) -> list[Any]:
-    """Return the attention kind of each layer, or an empty list if the config does not list it."""
-    listed, folded = (fields.get(name) or [] for name in _LISTS)
-    try:
-        kinds = [*listed, *repeated(folded, layers)]
-    except (TypeError, ValueError) as error:
-        raise NotUnderstoodError(f"attention_types is {folded!r}") from error
-    if fields.get("attention_layers", kinds) != kinds:
-        raise NotUnderstoodError("attention_layers are not those of attention_types")
-    return kinds
 
 
 # Rotary positions, as transformers 4 or 5 writes them -----------------------------------------

@@ -212,19 +212,6 @@ class NumpyAttention:
             mask = combine_masks(mask, seen)
         return self.attend(*self.heads_of(query, key, value, positions), mask)
 
-    def continued(self, x: Floats, past: KeyValues) -> tuple[Floats, Floats]:
-        """Return each head's output and the attention weights for the new tokens of a causal text.
-
-        x: (token, d_model), of the new tokens alone. past: the cache, which gets their keys too.
-        The outputs are (heads, new token, value_dim), the weights (heads, new token, every token).
-        """
-        new = x.shape[-2]
-        query, key, value = self.heads_of(x, x, x, range(past.tokens, past.tokens + new))
-        key, value = past.grown(key, value)
-        is_last = new == 1 and self.window is None  # a single new query sees all keys
-        mask = None if is_last else causal_mask(new, key.shape[-2], x, self.window)
-        return self.attend(query, key, value, mask)
-
     def in_rows(
         self, x: Floats, rows: int, observe: Callable[[int, Floats], None] | None = None
     ) -> Floats:

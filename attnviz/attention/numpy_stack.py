@@ -25,7 +25,7 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from attnviz.attention.functional import ACTIVATE, Activation, Floats, project
+from attnviz.attention.functional import ACTIVATE, Activation, Floats, causal_mask, project
 from attnviz.attention.numpy_attention import (
     KeyValues,
     NarrowAttention,
@@ -243,7 +243,12 @@ class NumpyStack:
         for layer in range(self.shape.layers):
             attention, read = self.attention(layer), self.read(layer, residual)
             if past:
-                outputs, weights = attention.continued(read, past[layer])
+                start, new = past[layer].tokens, read.shape[-2]
+                query, key, value = attention.heads_of(read, read, read, range(start, start + new))
+                key, value = past[layer].grown(key, value)
+                is_last = new == 1 and attention.window is None  # a single new query sees all keys
+                seen = None if is_last else causal_mask(new, key.shape[-2], read, attention.window)
+                outputs, weights = attention.attend(query, key, value, seen)
             else:
                 mask = None if masks is None else masks.get(layer)
                 outputs, weights = attention.head_outputs(read, mask=mask)

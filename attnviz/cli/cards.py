@@ -41,7 +41,9 @@ class _Which(Options):
 
 @dataclass(frozen=True)
 class _OnPicture(shared.OnePicture):
-    token: str | None = option("ROW,COLUMN", "The query: this patch of the image, CLS or mean.")
+    token: str | None = option(
+        "ROW,COLUMN", "The query: a patch of the image (ROW,COLUMN), CLS or mean."
+    )
 
 
 @command(HEAD, "--texts --file --top --kind")

@@ -163,7 +163,7 @@ def patterns(
     model: shared.ShapedModel,
     output: shared.Output,
 ) -> None:
-    """Score every head on each pattern against chance, and label it."""
+    """Score every head on each pattern against chance, and label the heads."""
     from attnviz.draw.numbers import spoken_time
     from attnviz.inspect.patterns import patterns as question
 

@@ -124,6 +124,10 @@ class OptionsOnce(TyperCommand):
         asking.help = "Show all options and exit; -h: the common ones."
         return [*others, asking]
 
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return the parts of the usage line; a required argument stands without Typer's braces."""
+        return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help: for ``-h`` the usage, two examples and the most used options."""
         if ctx.meta[WHOLE]:

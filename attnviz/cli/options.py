@@ -244,8 +244,8 @@ class Loading(Device):
     )
     offload: str | None = option(
         "DIR",
-        "With --device auto: directory for weights that do not fit (default: read from the "
-        "checkpoint).",
+        "With --device auto: directory for weights that do not fit; without it, they are read from "
+        "the checkpoint.",
     )
     tp: bool = flag("Split each layer across torchrun's processes (tensor parallelism).")
 

@@ -15,13 +15,13 @@ from attnviz.inspect.link.request import LinkRequest
 from attnviz.inspect.why.request import WhyRequest
 from attnviz.options import TextColumn, option
 
-_MANY = "Many prompts: one per line, or CSV, TSV or JSON with prompt and, optionally,"
+_MANY = "Many prompts: one per line, or CSV, TSV or JSON with a prompt column and, optionally,"
 _BRIEF = "Many prompts: one per line, CSV, TSV or JSON."
 
 
 @dataclass(frozen=True)
 class _WhyPrompts(TextColumn, shared.PromptText):
-    texts: Path | None = option("FILE", f"{_MANY} answer, foil and position.", brief=_BRIEF)
+    texts: Path | None = option("FILE", f"{_MANY} answer, foil and position columns.", brief=_BRIEF)
 
 
 WHY = """
@@ -49,7 +49,7 @@ def why(
 
 @dataclass(frozen=True)
 class _LinkPrompts(TextColumn, shared.PromptText):
-    texts: Path | None = option("FILE", f"{_MANY} query, key and than.", brief=_BRIEF)
+    texts: Path | None = option("FILE", f"{_MANY} query, key and than columns.", brief=_BRIEF)
 
 
 LINK = """

@@ -73,12 +73,12 @@ class Measure(NamedTuple):
 def _relation(name: str, letter: str, colour: str, short: str, meaning: str) -> Measure:
     """Return the measure of a relation between words; the arguments are fields of ``Measure``."""
     text = f"whether the largest weight is on the word of its {name}"
-    needs: tuple[Need, ...] = ("one text",)
-    return Measure(name, "relation", text, meaning, letter, colour, short, said=name, needs=needs)
+    measure = Measure(name, "relation", text, meaning, said=name, needs=("one text",))
+    return measure._replace(letter=letter, colour=colour, short=short)
 
 
 def _between(dependent: str, head: str) -> str:
-    return f"attends most from {head} to {dependent}, or the reverse"
+    return f"a {head} attends most to its {dependent}, or vice versa"
 
 
 # fmt: off
@@ -151,7 +151,7 @@ MEASURES: Mapping[str, Measure] = {
         _relation("determiner", "d", "9bd84a", "det", _between("determiner", "noun")),
         _relation("adjective", "a", "f7b8d3", "adj", _between("adjective", "noun")),
         _relation("auxiliary", "x", "2f86d6", "aux", _between("auxiliary", "verb")),
-        _relation("coreference", "c", "ff4f9a", "cor", "attends most from a pronoun to its noun"),
+        _relation("coreference", "c", "ff4f9a", "cor", "a pronoun attends most to its noun"),
         Measure(
             name="alignment", family="alignment", text="nearness to the diagonal of two texts",
             meaning="moves through the other text step by step as the output is written",
@@ -195,7 +195,7 @@ LABELS: Mapping[str, Measure] = {
 UNLABELLED: Mapping[str, Measure] = {
     "spread": Measure(
         "spread", "statistic", MEASURES["normalised_entropy"].text,
-        "spreads its attention; the score is its normalised entropy (1 = uniform)",
+        "spreads its attention (score: normalised entropy, 1 = uniform)",
         "-", short="diff", said="diffuse",
     ),
     "peaked": Measure(

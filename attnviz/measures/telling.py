@@ -18,8 +18,9 @@ The candidates stand in this order, and the first that has evidence is said:
 
 The evidence of 1 and 3 is the label, which other texts gave, and that the word gets most of what
 the query gives to words other than the sink, at least ``LEAST`` of it; in 3 more than its control,
-what the head gives to words as far away elsewhere. That of the others is the
-chance of ``attnviz.measures.word_links``; *asked* has none, and no more is said than its weight.
+what the head gives to words as far away elsewhere, and clearly more than any other word gets. That
+of the others is the chance of ``attnviz.measures.word_links``; *asked* has none, and no more is
+said than its weight.
 The pronouns and verbs are English: a text in another language has the other candidates.
 """
 
@@ -50,6 +51,7 @@ _ALONE, _OVER_HABIT = 0.4, 2.0
 """The least weight of one head that answers what a person would ask, without any other evidence,
 and the least multiple of what the head gives at other places."""
 
+_TIE = 0.9  # the share of a link's weight from which another key of the same word is as good
 _OPENING = {")": "(", "]": "[", "}": "{", "”": "“", "»": "«", '"': '"'}
 
 LIGHT = 0.2  # the weight below which nothing is said of a link, whatever the sink has
@@ -85,12 +87,14 @@ class Telling(NamedTuple):
     link: between two words, of the head that makes it. weight: of that head, in [0, 1]; in
     *induction*, *label* and *asked* between the two tokens that it links most.
     copy: the tokens of the earlier word that the key followed, in *induction*; else None.
+    others: in *label*, the mean weight of the head on the key from the other tokens after it.
     """
 
     why: Why
     link: WordLink
     weight: float
     copy: range | None = None
+    others: float = math.nan
 
 
 def told(
@@ -219,6 +223,21 @@ class _Text:
             if weight >= LIGHT and sums[row, key] >= least * sums[row].sum():
                 yield at, key, weight
 
+    def elsewhere(self, weights: NDArray[np.floating], query: int, key: int) -> tuple[float, float]:
+        """Return a head's mean weight on a word from other tokens after it, and its next best key.
+
+        The next best is the largest weight from the query's tokens on any other word. weights: of
+        the head, (query, key). The sink counts in neither; a mean of no token is NaN.
+        """
+        own, keys = self.words[query], self.words[key]
+        later = [
+            at for at in range(keys.stop, len(weights)) if not (at in own or self.left_out[at])
+        ]
+        column = np.nan_to_num(weights[later, keys.start : keys.stop]).max(1, initial=0)
+        rest = np.where(self.left_out, 0, np.nan_to_num(weights[own.start : own.stop]))
+        rest[:, [*keys, *own]] = 0
+        return float(column.mean()) if later else math.nan, float(rest.max(initial=0))
+
     def link(self, layer: int, head: int, query: int, key: int) -> WordLink:
         """Return a head's link of two words, by their numbers, with its habit."""
         record, queries, keys = self.record, self.words[query], self.words[key]
@@ -302,8 +321,11 @@ def _labelled(text: _Text, known: Mapping[tuple[int, int], str]) -> list[Telling
         ]
         if links:
             order, query, key = max(links)
-            telling = Telling("label", text.link(layer, head, query, key), order[-1])
-            if not telling.weight <= telling.link.habit:  # which may be unknown, NaN
+            others, next_best = text.elsewhere(weights, query, key)
+            link = text.link(layer, head, query, key)
+            telling = Telling("label", link, order[-1], others=others)
+            is_tie = next_best > _TIE * telling.weight
+            if not (is_tie or telling.weight <= link.habit):  # the habit may be unknown, NaN
                 strongest.append((order, telling))
     return [telling for _, telling in sorted(strongest, key=lambda ranked: ranked[0], reverse=True)]
 

@@ -116,7 +116,17 @@ def weight_files(
         if whole in names:
             return [whole]
         if index in names:
-            return _shards(name, fetch(index), Path(whole).suffix)
+            ending, table = Path(whole).suffix, read_json(fetch(index)).get("weight_map")
+            shards = list(table.values()) if isinstance(table, dict) else []
+            if not shards or not all(isinstance(shard, str) for shard in shards):
+                raise LoadError(f"{name!r} is damaged: {index} has no 'weight_map' of file names")
+            for shard in set(shards):
+                if not _is_plain(shard, ending):
+                    raise LoadError(
+                        f"{name!r} is refused: {index} names the file {shard!r}, expected names "
+                        f"that end in {ending} of files inside its directory"
+                    )
+            return sorted(set(shards))
     if not allow_pickle and any(pickle in names for pickle in _PICKLED):
         raise PickleError(
             f"{name!r} has its weights only as pickles, which can run any code when they are read; "
@@ -125,20 +135,6 @@ def weight_files(
     others = sorted(other for other in names if other.endswith(_WEIGHTS))
     has = f"only {', '.join(others[:3])}, which cannot be read here" if others else "none"
     raise LoadError(f"{name!r} has no weights: expected {_SAFE[0]}, found {has}")
-
-
-def _shards(name: str, index: Path, ending: str) -> list[str]:
-    table = read_json(index).get("weight_map")
-    shards = list(table.values()) if isinstance(table, dict) else []
-    if not shards or not all(isinstance(shard, str) for shard in shards):
-        raise LoadError(f"{name!r} is damaged: {index.name} has no 'weight_map' of file names")
-    for shard in set(shards):
-        if not _is_plain(shard, ending):
-            raise LoadError(
-                f"{name!r} is refused: {index.name} names the file {shard!r}, expected names that "
-                f"end in {ending} of files inside its directory"
-            )
-    return sorted(set(shards))
 
 
 def _is_plain(file: str, ending: str) -> bool:

@@ -45,7 +45,13 @@ from attnviz.models.split import require_even
 from attnviz.models.stored_tensors import StoredTensors
 from attnviz.models.third_party import quietly, third_party, tokenizing
 from attnviz.models.transformers_model import TransformersModel
-from attnviz.models.vision import PIXELS, open_processor, picture_model, plain_processor
+from attnviz.models.vision import (
+    PIXELS,
+    arguments_of,
+    open_processor,
+    picture_model,
+    plain_processor,
+)
 from attnviz.models.whole import read_shape
 from attnviz.models.work import USUAL, LoadOptions
 from attnviz.ranks import size
@@ -327,7 +333,7 @@ def _classes(
 
 def _require_input(name: str, model_class: Any, main_input: str) -> None:
     """Raise UnsupportedError if a model's class does not take an input, a text or a picture."""
-    takes = arguments(model_class.forward)
+    takes = arguments_of(model_class)
     if main_input not in takes:
         lacks = {PIXELS: "no image", FEATURES: "no audio"}.get(main_input, "no text")
         advice = ": give an image with --image FILE" if PIXELS in takes else ""
@@ -445,12 +451,23 @@ def open_weights(
     """
     first_lack: list[str] = []
     for model_class in classes:
-        pools = "add_pooling_layer" in arguments(model_class.__init__)
+        pools = "add_pooling_layer" in inspect.signature(model_class.__init__).parameters
         for extra in ({}, {"add_pooling_layer": False})[: 1 + pools]:
-            model, lack, beyond = _read(name, directory, model_class, {**options, **extra})
-            if not lack:
+            with third_party(f"the weights of {name!r} cannot be read"):
+                model, report = model_class.from_pretrained(
+                    directory,
+                    local_files_only=True,
+                    output_loading_info=True,
+                    ignore_mismatched_sizes=True,  # reported below, more clearly
+                    **{**options, **extra},
+                )
+            _refuse_other_shapes(name, list(report["mismatched_keys"]))
+            missing = set(report["missing_keys"])
+            if not missing:
+                beyond = _beyond(model, report["unexpected_keys"])
                 return model, (*beyond, *_notes(model, classes[0], bool(first_lack)))
-            first_lack = first_lack or lack
+            ordered = [tensor for tensor in model.state_dict() if tensor in missing]
+            first_lack = first_lack or ordered + sorted(missing.difference(ordered))
     count = len(first_lack)
     raise LoadError(
         f"{name!r} lacks {count} weight{'s' * (count > 1)} of a {classes[0].__name__}, "
@@ -482,30 +499,6 @@ def adapt(model: Any, adapter: LoraAdapter) -> None:
         setattr(model.get_submodule(module), leaf, nn.Parameter(changed.to(weight.dtype)))
         if owners[id(weight)] > 1:
             model.config.tie_word_embeddings = False
-
-
-def arguments(function: Any) -> set[str]:
-    """Return the names of a function's parameters."""
-    return set(inspect.signature(function).parameters)
-
-
-def _read(
-    name: str, directory: Path, model_class: Any, options: dict[str, Any]
-) -> tuple[Any, list[str], list[str]]:
-    """Return a model, the parameters that the files lack, and a note on layers too many."""
-    with third_party(f"the weights of {name!r} cannot be read"):
-        model, report = model_class.from_pretrained(
-            directory,
-            local_files_only=True,
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,  # reported below, more clearly
-            **options,
-        )
-    _refuse_other_shapes(name, list(report["mismatched_keys"]))
-    missing = set(report["missing_keys"])
-    ordered = [tensor for tensor in model.state_dict() if tensor in missing]
-    lack = ordered + sorted(missing.difference(ordered))
-    return model, lack, _beyond(model, report["unexpected_keys"])
 
 
 def _beyond(model: Any, unexpected: Iterable[str]) -> list[str]:

@@ -388,10 +388,10 @@ def _layout(
     """Return the tokens of a picture. kinds: of the cells, all patches by default."""
     rows, columns, row, column = cells
     own: Sequence[TokenKind] = kinds or ["patch"] * len(row)
-    is_patch = [kind == "patch" for kind in own]
-    places = np.full((3, len(before) + len(row) + padding), -1, np.intp)
-    places[1:, len(before) : len(before) + len(row)] = np.where(is_patch, [row, column], -1)
-    places[0] = np.where(places[1] < 0, -1, 0)
     padded: Sequence[TokenKind] = ["padding"] * padding
     every = (*before, *own, *padded)
+    is_patch = [kind == "patch" for kind in own]
+    places = np.full((3, len(every)), -1, np.intp)
+    places[1:, len(before) : len(before) + len(row)] = np.where(is_patch, [row, column], -1)
+    places[0] = np.where(places[1] < 0, -1, 0)
     return TokenLayout(every, (Grid(picture, rows, columns, box, name),), *places)

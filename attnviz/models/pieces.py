@@ -247,7 +247,7 @@ _ESCAPED = re.compile(r"\\u00[2-7]")
 
 
 @dataclass(frozen=True)
-class Step:
+class GrowthStep:
     """One step of a tokenizer's normalizer, with the data to estimate its output's length.
 
     normalizer: performs the step alone.
@@ -260,16 +260,16 @@ class Step:
     counting: Normalizer | None = None
 
 
-def normalizer_steps(normalizer: Normalizer | None) -> list[Step]:
+def normalizer_steps(normalizer: Normalizer | None) -> list[GrowthStep]:
     """Return the steps of a tokenizer's normalizer, for ``check_growth``."""
     if normalizer is None:
         return []
     if type(normalizer) is Normalizer:  # written in Python by the caller
-        return [Step(normalizer)]
+        return [GrowthStep(normalizer)]
     return [*_steps(json.loads(normalizer.__getstate__()))]
 
 
-def check_growth(name: str, steps: Sequence[Step], text: str) -> None:
+def check_growth(name: str, steps: Sequence[GrowthStep], text: str) -> None:
     """Raise LoadError if the normalizer of the tokenizer of ``name`` would make a text too long."""
     grown, most = 0, _GROWTH * len(text) + _SLACK
     for start in range(0, len(text), _PIECE):
@@ -319,24 +319,24 @@ def _grows_too_long(name: str) -> LoadError:
     )
 
 
-def _steps(spec: Mapping[str, Any] | None) -> Iterator[Step]:
+def _steps(spec: Mapping[str, Any] | None) -> Iterator[GrowthStep]:
     """Yield the steps of a normalizer; raise LoadError for too many or too long inserted texts."""
     for number, part in enumerate(_flattened(spec, "normalizers")):
         if number == _STEPS:
             raise LoadError(f"a normalizer has more than {_STEPS:,} steps")
         match part:
             case {"type": "Replace", "content": str(content)} if len(content) > _GROWTH:
-                yield Step(_built(part), len(content), _built({**part, "content": _INSERTED}))
+                yield GrowthStep(_built(part), len(content), _built({**part, "content": _INSERTED}))
             case {"type": "Prepend", "prepend": str(content)} if len(content) > _GROWTH:
-                yield Step(_built(part), len(content), _built({**part, "prepend": _INSERTED}))
+                yield GrowthStep(_built(part), len(content), _built({**part, "prepend": _INSERTED}))
             case {"type": "Precompiled", "precompiled_charsmap": str(table)}:
                 raw = base64.b64decode(table)
                 texts = raw[4 + int.from_bytes(raw[:4], "little") :].split(b"\0")
                 if max(map(len, texts)) > _LONGEST:
                     raise LoadError(f"a normalizer puts over {_LONGEST} bytes for one character")
-                yield Step(_built(part))
+                yield GrowthStep(_built(part))
             case _:
-                yield Step(_built(part))
+                yield GrowthStep(_built(part))
 
 
 def _built(spec: Mapping[str, Any]) -> Normalizer:

@@ -15,7 +15,6 @@ from attnviz.models.memory import require_memory
 from attnviz.models.model import broken_words
 from attnviz.models.placement import drawing, places_of
 from attnviz.models.split import is_packed, is_split, least, processes_of
-from attnviz.models.stored_tensors import StoredTensors
 from attnviz.models.third_party import third_party
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.models.whole import (
@@ -101,13 +100,12 @@ def described(
     loaded: bool = False,
     seed: int | None = None,
     notes: tuple[str, ...] = (),
-    trained_tokens: int | None = None,
-    stored: StoredTensors | None = None,
+    **stated: Any,
 ) -> TransformersModel:
     """Return a model with its facts, which are read from its config and checked.
 
     loaded: whether the caller's Python code has loaded it. seed: of random parameters; None for
-    those of files. notes: sentences that a reader must know. trained_tokens, stored: see
+    those of files. notes: sentences that a reader must know. stated: trained_tokens and stored of
     ``TransformersModel``. Raises UnsupportedError if the model reads no token ids, or is a part.
     """
     shape = read_shape(model.config, name)
@@ -141,7 +139,7 @@ def described(
         decoder_shape=decoder_shape(model.config) if "decoder" in kinds else (),
     )
     context = context_length(model.config, model)
-    return TransformersModel(info, model, tokenizer, kinds, context, target, trained_tokens, stored)
+    return TransformersModel(info, model, tokenizer, kinds, context, target, **stated)
 
 
 def _not_finite(model: Any) -> tuple[str, ...]:

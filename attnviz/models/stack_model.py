@@ -35,7 +35,7 @@ from attnviz.models.model import (
     text_notes,
 )
 from attnviz.models.pieces import (
-    Step,
+    GrowthStep,
     check_growth,
     check_limit,
     normalizer_steps,
@@ -100,7 +100,7 @@ class StackModel:
         return self._open_tokenizer()
 
     @cached_property
-    def _steps(self) -> list[Step]:
+    def _steps(self) -> list[GrowthStep]:
         return normalizer_steps(self.tokenizer.normalizer)
 
     def encode(self, text: str, limit: int | None = None) -> Tokens:

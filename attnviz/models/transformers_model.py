@@ -28,8 +28,8 @@ from attnviz.models.model import (
     word_tokens,
 )
 from attnviz.models.pieces import (
+    GrowthStep,
     ReadPiece,
-    Step,
     as_spelled,
     check_growth,
     check_ids,
@@ -257,8 +257,7 @@ class TransformersModel:
             known = zip(self.tokenizer.convert_ids_to_tokens(list(ids)), texts, strict=True)
             pieces = [number if piece is None else piece for piece, number in known]
             backend = getattr(self.tokenizer, "backend_tokenizer", None)
-            in_python = backend is None
-            texts = tuple(map(read, pieces)) if in_python else token_texts(backend, pieces)
+            texts = tuple(map(read, pieces)) if backend is None else token_texts(backend, pieces)
         return Tokens(tuple(ids), texts, tuple(number in special for number in ids))
 
     @cached_property
@@ -273,7 +272,7 @@ class TransformersModel:
         return special_ids(added, named), read
 
     @cached_property
-    def _steps(self) -> list[Step]:
+    def _steps(self) -> list[GrowthStep]:
         backend = getattr(self.tokenizer, "backend_tokenizer", None)
         return normalizer_steps(getattr(backend, "normalizer", None))
 

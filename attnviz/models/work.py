@@ -151,9 +151,9 @@ class ModelSizes:
         cls, shape: StackShape | ModelInfo, matrices: float, width: int, vocabulary: int
     ) -> Self:
         """Return the sizes of a model of a shape; the other arguments are its own fields."""
-        reading = (shape.heads + 2.0 * shape.kv_heads) * shape.head_dim * width
-        mixed = shape.heads * shape.head_dim
-        return cls(shape.layers, shape.heads, matrices, reading, width, mixed, vocabulary)
+        heads, read = shape.heads, shape.heads + 2.0 * shape.kv_heads
+        reading, mixed = read * shape.head_dim * width, heads * shape.head_dim
+        return cls(shape.layers, heads, matrices, reading, width, mixed, vocabulary=vocabulary)
 
     @property
     def weights(self) -> float:

@@ -46,7 +46,7 @@ class PromptRequest(ChatOption):
 @dataclass(frozen=True)
 class _Texts(PromptRequest, SecondText, Kind):
     kind: Literal["decoder", "cross"] | None = option(
-        "KIND", "For an encoder–decoder: decoder or cross-attention heads only."
+        "KIND", "For an encoder–decoder: show only decoder or only cross-attention heads."
     )
     target: str | None = option(
         "TEXT", "Decoder text for an encoder–decoder (default: its own greedy output).", words=True
@@ -108,13 +108,13 @@ class PromptPair(Options):
     """The arguments and options that give one prompt pair, or a file of many."""
 
     clean: str | None = argument(
-        "[CLEAN]",
+        "CLEAN",
         "The prompt that shows the behaviour, in quotes (default: 40 built-in pairs).",
         words=True,
         brief="The prompt that shows the behaviour, in quotes.",
     )
     corrupt: str | None = argument(
-        "[CORRUPT]", "A prompt of the same length with a different answer.", words=True
+        "CORRUPT", "A prompt of the same length with a different answer.", words=True
     )
     chat: bool = flag(
         "Format each prompt with the model's chat template: as a user message, or as a chat in the "
@@ -122,8 +122,8 @@ class PromptPair(Options):
     )
     pairs: Path | PromptPairs | None = option(
         "FILE",
-        "Many pairs: JSON lines or CSV with clean, corrupt and, optionally, answer, foil or "
-        '"and" (a second text); - reads standard input.',
+        "Many pairs: JSON lines or CSV with clean and corrupt columns and, optionally, “answer”, "
+        "“foil” and “and” (a second text); - reads standard input.",
         brief="Many pairs: JSON lines or CSV.",
     )
 

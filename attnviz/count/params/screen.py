@@ -226,7 +226,7 @@ def _side_by_side(cases: Sequence[Case], costs: Sequence[_Counts]) -> doc.Docume
     title, table = (f"{len(cases)} models", *kinds), compare.model_table(cases)
     pairs = list(zip(cases, costs, strict=True))
     assumed = [case.name for case, cost in pairs if not cost.stated]
-    note = [f"dtype not given, assumed bfloat16: {', '.join(assumed)}"] if assumed else []
+    note = [f"dtype not given; bfloat16 assumed: {', '.join(assumed)}"] if assumed else []
     sources = [(case.name, _source(cost)) for case, cost in pairs]
     return _made(
         title,
@@ -251,7 +251,7 @@ def _origin_lines(cost: _Counts) -> Iterator[str]:
     if isinstance(cost, CostReport) and cost.spec.architecture:
         yield f"counted as: {cost.spec.architecture}"
     if not cost.stated:
-        yield f"dtype not given, assumed {cost.dtype}; set it with --dtype"
+        yield f"dtype not given; {cost.dtype} assumed (--dtype sets it)"
     for note in cost.made.notes if isinstance(cost, BuiltCount) else cost.spec.notes:
         yield f"note: {note}"
 

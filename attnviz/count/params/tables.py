@@ -263,7 +263,7 @@ def _memory(case: Case, cost: CostReport | BuiltCount, maps: bool) -> Iterator[_
         dtypes = {cost.dtype: rest, **cost.others}
         stored = [(kind, many, byte_count(many, kind)) for kind, many in dtypes.items()]
     elif not cost.stated:
-        made = f"dtype not given, assumed {cost.dtype}"
+        made = f"dtype not given; {cost.dtype} assumed"
     yield "weights", bytes_text(weights), made, weights or 0
     for label, numbers, size in stored:
         if size:

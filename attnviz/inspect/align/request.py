@@ -25,13 +25,14 @@ class AlignOptions(Options):
     )
     words: Path | None = option(
         "FILE",
-        "When each word is spoken: CSV, TSV or JSON with clip, word, start and end (seconds).",
+        "When each word is spoken: CSV, TSV or JSON with clip, word, start and end columns "
+        "(seconds).",
         brief="Table of clip, word, start and end in seconds.",
     )
     pairs: Path | None = option(
         "FILE",
-        "Sentence pairs with gold links between words, one pair per line: source ||| target ||| "
-        "0-0 1?2.",
+        "Sentence pairs with gold word alignments, one pair per line: source ||| target ||| 0-0 "
+        "1?2.",
         brief="Lines: source ||| target ||| 0-0 1?2.",
     )
     prefix: str = option(
@@ -79,8 +80,8 @@ class AlignRequest(IndexBase):
     most: int = option("N", "Select at most N heads.", 10, min=1, max=64)
     recipe: Literal["openai", "transformers"] | None = option(
         "NAME",
-        "For audio: openai (default): the row that predicts a token marks when it begins; "
-        "transformers: the row that reads it marks when it ends.",
+        "For audio, how to time a token: openai (default) takes its start from the row that "
+        "predicts it; transformers takes its end from the row that reads it.",
         brief="Rows aligned with audio: openai, transformers.",
     )
     seed: int = option("N", "Random seed (random sets of heads, intervals).", 0, min=0)

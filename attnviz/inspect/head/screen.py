@@ -159,9 +159,12 @@ def _attends(card: HeadCard, label: HeadLabel) -> str:
     if measure.target and label.name not in SINKS and math.isnan(label.on_text):
         return f"has nothing to do here: {measure.absent.format(text='the text')}."
     if measure.target and label.name not in SINKS:
-        given = f"{share(label.on_text)} of its attention here on {measure.target}"
+        total, where, seen = len(shown.record.queries), "", ""
+        if 0 < label.events < total / 2:  # a mean of few queries, which says little of the text
+            where, seen = ", where there is one", f"{label.events} of {total} tokens; "
         only = "only " * (label.on_text < LEAST)
-        return f"puts {only}{given} (uniform {share(label.base_rate)})."
+        given = f"{only}{share(label.on_text)} of its attention here on {measure.target}"
+        return f"puts {given}{where} ({seen}uniform {share(label.base_rate)})."
     sink = shown.sinks.get(card.head, 0.0)
     rest = f"; {share(sink)} of its attention is on the sink" if sink >= SINK_WEIGHT else ""
     diffuse = f"is diffuse here ({share(label.score)}; 1 = uniform)" * (label.name == "spread")

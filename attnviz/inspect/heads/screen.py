@@ -160,7 +160,7 @@ def _explanation(report: HeadsReport) -> doc.Explanation:
     record = report.first.record
     size, seed = facts.size_words(record), record.model.seed
     drawn = "" if seed is None else f", weights drawn from seed {seed}"
-    measured = f"{ONE_PASS}, {size}{drawn}."
+    measured = f"{ONE_PASS} ({size}){drawn}."
     if record.model.is_array:
         measured = f"all numbers are of the given weights, {size}."
     labels = [entry.label for run in report.reports for entry in run.heads]
@@ -296,7 +296,7 @@ def _of_sums(report: LongHeads) -> doc.Document:
         ],
         doc.Explanation(
             "heads",
-            f"{ONE_PASS}, {size}.",
+            f"{ONE_PASS} ({size}).",
         ),
         doc.next_steps(further, tone="faint"),
         heading=[*facts.named(info), (size, False)],

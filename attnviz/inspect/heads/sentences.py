@@ -147,7 +147,9 @@ def _told(run: HeadsRecord, telling: Telling) -> str:
         return f"Induction: {query} attends to {key}, which followed {copy} ({name} {weight})."
     if why == "label":
         label = run.scores(link.layer, link.head).label
-        return f"{name} ({label.said}) links {query} to {key} ({weight})."
+        mean = share(telling.others)
+        also = f", as it does other later words (mean {mean})" * (telling.others >= telling.weight)
+        return f"{name} ({label.said}) links {query} to {key} ({weight}){also}."
     if why == "asked":
         compared = f"{weight}, control {share(link.habit)}"
         unclear = f"with {counted(heads, 'head')} to choose from, this may be chance"

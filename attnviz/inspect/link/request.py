@@ -43,8 +43,8 @@ class _Question(Options, panel="What to explain"):
     )
     controls: int | None = option(
         "N",
-        "Number of prompts with random words around query and key (default: 20, or 5 per prompt "
-        "with --texts; 0: none). Each costs one forward pass.",
+        "Number of prompts with random words around the query and the key (default: 20, or 5 per "
+        "prompt with --texts; 0: none). Each costs one forward pass.",
         min=0,
         max=1000,
     )

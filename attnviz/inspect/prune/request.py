@@ -28,8 +28,8 @@ class _Removal(Options, panel="What to remove"):
     )
     until_loss: float | None = option(
         "RATIO",
-        "Remove heads while held-out loss stays below RATIO × the full model's. These texts also "
-        "determine when to stop, so expect a higher ratio on other texts.",
+        "Remove heads while held-out loss stays below RATIO × the full model's. The held-out texts "
+        "also determine when to stop, so expect a higher ratio on other texts.",
         brief="Remove heads while loss stays below RATIO.",
     )
     uniform: bool = flag(

@@ -28,10 +28,13 @@ from attnviz.measures.sinks import without_sink
 from attnviz.measures.telling import is_content
 from attnviz.measures.words import word_ranges, word_text, words_of_tokens
 from attnviz.prompts.naming import quoted_word
-from attnviz.records import UNKNOWN, Tokens
+from attnviz.records import UNKNOWN, Floats, Tokens
 from attnviz.token_layout import TokenLayout
 
 _NAMED = 3  # the most tokens that the finding names after the sink
+_TIE = 0.9
+"""The share of a word's share from which another word is as high."""
+
 _MORE = 0.06
 """The share above uniform attention from which a word stands out: 98% of 92 texts in random word
 order stay below it, and so do most texts as written (median .02)."""
@@ -92,7 +95,7 @@ def document(report: RolloutReport) -> doc.Document:
         ],
         doc.Explanation(
             "rollout",
-            f"{ONE_PASS}, {len(report.tokens)} tokens.",
+            f"{ONE_PASS} ({len(report.tokens)} tokens).",
         ),
         doc.next_steps(further[report.keep_sink :], tone="faint"),
         heading=[*named(info), (layers, False), ("attention rollout", False)],
@@ -185,11 +188,15 @@ def _finding(report: RolloutReport) -> str:
             dict.fromkeys(token_labels(tokens)[at] for at in np.flatnonzero(at_sink))
         )
         end += f"; sink {special} ({float(row[at_sink].sum()):.0%}) left out"
-    clear = [span for span in order if shares[span] >= _MORE + even * len(span)]
+    flat = _uniform(report)
+    base = {span: max(even * len(span), float(flat[list(span)].sum())) for span in order}
+    high = [span for span in order if shares[span] >= _MORE + base[span]]
+    rival = max((shares[span] for span in others if span not in high), default=0.0)
+    clear = [span for span in high if rival < _TIE * shares[span]]
     for count in range(_NAMED, 0, -1):
         spans = (clear or order)[:count]
         words = [quoted_word(tokens, span) for span in spans]
-        values = [f"{shares[span]:.0%} (uniform {even * len(span):.0%})" for span in spans]
+        values = [f"{shares[span]:.0%} (uniform {base[span]:.0%})" for span in spans]
         stands = f"stand{'s' * (len(spans) == 1)} out in the rollout from {word}"
         claim = f"{listed(words)} {stands}: {listed(values)}{end}."
         if not clear:
@@ -199,6 +206,22 @@ def _finding(report: RolloutReport) -> str:
         if fits_two_lines(claim):
             break
     return claim
+
+
+def _uniform(report: RolloutReport) -> Floats:
+    """Return what the rollout of uniform attention in every layer gives the tokens, (token,).
+
+    In a causal model early tokens get more, as every later token attends to them.
+    """
+    row = np.zeros(len(report.tokens))
+    row[report.query] = 1
+    seen = np.arange(1, len(row) + 1) if report.causal else np.full(len(row), len(row))
+    for _ in range(report.layers):
+        spread = row / seen
+        mixed = np.cumsum(spread[::-1])[::-1] if report.causal else spread.sum()
+        row = (row + mixed) / 2
+    kept = np.where(report.keep_sink | ~report.at_sink, row, 0)
+    return np.asarray(kept / kept.sum())
 
 
 def _left_out(report: RolloutReport) -> str:

@@ -33,9 +33,9 @@ class _Question(Options, panel="What to explain"):
 @dataclass(frozen=True)
 class _Inputs(Options, panel="What to explain"):
     inputs: bool = flag(
-        "Show how much the answer's log-probability drops when each word is ablated in two ways: "
-        "replaced by other words, and with attention to it blocked (above 128 tokens, integrated "
-        "gradients). With --foil, the logit difference is used."
+        "Show how much the answer's log-probability (with --foil: the logit difference) drops when "
+        "a word is replaced by others, and when attention to it is blocked (integrated gradients "
+        "instead for texts over 128 tokens)."
     )
     draws: int = option(
         "N", "For --inputs: number of other words to try at each position.", 20, min=2
@@ -46,8 +46,8 @@ class _Inputs(Options, panel="What to explain"):
 class _Neurons(Options, panel="What to explain"):
     ffn: str | None = option(
         "LAYER",
-        "For this layer, such as L2: show the neurons of its feed-forward block (MLP) that "
-        "contribute most to the answer's logit, and the tokens on which they are active.",
+        "Show the neurons of this layer's feed-forward block (such as L2) that contribute most to "
+        "the answer's logit, and the tokens on which they are active.",
         brief="Show the neurons of this layer's MLP, such as L2.",
     )
 

@@ -284,7 +284,7 @@ def _of_none(report: WhyReport, most: HeadEffect, whole: str, *, usual: bool) ->
     if source is not None and source.key and not keys.special[source.key]:
         at = _read(report, most)
     parts = f"of {whole}, MLPs contribute {feed_forward} and all heads together {heads}"
-    claim = f"No single head decides it: {parts}; the largest, {_called(report, most)}, {value}"
+    claim = f"No single head stands out: {parts}; the largest, {_called(report, most)}, {value}"
     return f"{claim}{at}" if fits_two_lines(f"{_predicted(report)} {claim}{at}.") else claim
 
 

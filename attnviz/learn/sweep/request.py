@@ -48,7 +48,7 @@ class _Learned(Options, panel="What to learn"):
     )
     steps: int = option("N", "Training steps per model.", 500, min=1)
     seeds: int = option(
-        "N", "Seeds per head count; significance needs at least two.", 3, min=1, max=1000
+        "N", "Seeds per head count; a significance test needs at least two.", 3, min=1, max=1000
     )
     seed: int = option("N", "First random seed (weights, batches, held-out sequences).", 0, min=0)
 

@@ -50,7 +50,7 @@ def test_the_files_say_what_weights_are_stored_in(
     assert (weights["dtype"], weights["bytes"], weights["stated_by"]) == (dtype, size, stated)
     assert document["needed_bytes"] == size + document["kv_cache"]["bytes"]
     shown = run("params", folder).out
-    assert (f"dtype not given, assumed {dtype}" in shown) == (stated is None)
+    assert (f"dtype not given; {dtype} assumed" in shown) == (stated is None)
     assert ("as its files have them" in shown) == ("I32" in dtypes)
     fit = run("params", folder, "--memory", "1MB", "--json").document["memory"]
     assert fit["weights"] == size

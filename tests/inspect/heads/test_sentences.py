@@ -70,7 +70,7 @@ def test_the_explanation_has_the_labels_that_are_there(reports):
     said = compare_heads([report]).document(explain=True).explain
     assert (
         said.measured
-        == "all attention weights come from one forward pass over this text alone, 7 tokens."
+        == "all attention weights come from one forward pass over this text alone (7 tokens)."
     )
     names = {entry.label.name for entry in report.heads} - {*SINKS, NO_LABEL.name}
     expected = {

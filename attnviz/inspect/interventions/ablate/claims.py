@@ -216,12 +216,11 @@ def _ranking_words(report: AblationReport) -> str:
     if named:
         most = order.matter[: len(named)] == tuple(named)
         more = [report.name(effect.variant) for effect in named[1:]]
-        then = (
-            f", {'followed by those of' if most else 'clearly also without'} {listed(more)}"
-            * bool(more)
-        )
+        then = f", {'followed by' if most else 'clearly also without'} {listed(more)}" * bool(more)
         matter = (
-            without_words(report, named[0]) + f", the largest effect of the {units}" * most + then
+            without_words(report, named[0])
+            + f", the largest effect of any of the {units}" * most
+            + then
         )
     if order.harm:
         names = listed([report.name(effect.variant) for effect in order.harm[:_NAMED]])

@@ -76,7 +76,7 @@ class _Ablation(Options, panel="What to ablate"):
         brief="Ablation: zero, mean or resample.",
     )
     reference: Path | Texts | None = option(
-        "FILE", "Texts that --mode mean and resample draw on (default: the ones being measured)."
+        "FILE", "Texts for --mode mean or resample to draw on (default: the ones being measured)."
     )
     draws: int | None = option("N", "Number of other texts to resample from (default: 4).", min=1)
 
@@ -112,7 +112,7 @@ class _Measure(Options, panel="What to measure"):
     )
     foil: str | None = option("TOKEN", "The other token: see --answer.", words=True)
     positions: Positions = option(
-        "WHICH", "Measure on all predictions, or only the last one in each text.", "all"
+        "WHICH", "Measure over all predictions, or only over the last one in each text.", "all"
     )
     method: Method | None = option(
         "METHOD",

@@ -77,10 +77,10 @@ class _Measure(Options, panel="What to measure"):
         "logit_diff",
     )
     answer: str | None = option(
-        "TOKEN", "The right token (default: what the clean prompt predicts).", words=True
+        "TOKEN", "The correct token (default: the top prediction on the clean prompt).", words=True
     )
     foil: str | None = option(
-        "TOKEN", "The wrong token (default: what the corrupt prompt predicts).", words=True
+        "TOKEN", "The wrong token (default: the top prediction on the corrupt prompt).", words=True
     )
     method: Asked = option(
         "METHOD", "exact, gradient (first-order estimate, one backward pass) or both.", "exact"

@@ -125,7 +125,7 @@ def _first(report: PatchReport, columns: int, lines: int) -> list[doc.Group]:
 def _prompts(report: PatchReport, lines: int = 4) -> doc.Maps | doc.Pictures:
     pair, maps, pictures = report.pairs[0], [], []
     many = ", pair 1" * (len(report.pairs) > 1)
-    short = "Δlogit" if report.metric == "logit_diff" else METRICS[report.metric].short
+    short = "logit difference" if report.metric == "logit_diff" else METRICS[report.metric].short
     clean, corrupt = pair.tokens.changed
     for name, tokens, changed, sign, value, word in (
         ("clean", pair.tokens.clean, clean, 1.0, pair.clean_metric, pair.answer),
