@@ -139,7 +139,10 @@ class ReducedLayer(Protocol):
     def past(self) -> Ints: ...
 
     def parts(self, numbers: int) -> Iterator[tuple[Sequence[int], ReducedLayer]]:
-        """Yield some heads and their layer, until all came; ``numbers`` are kept of each row."""
+        """Yield groups of heads, each with the layer cut to them, so that they fit in memory.
+
+        numbers: how many values the caller keeps for each row of a head.
+        """
 
     def reduced(
         self,

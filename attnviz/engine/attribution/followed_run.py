@@ -61,9 +61,10 @@ def calls_of(model: PatchableModel, heads: Collection[HeadKey]) -> dict[HeadKey,
 class FollowedRun:
     """A finished pass with tracked tensors, from which logits are split into contributions.
 
-    leaves: what parts put out. logits: (row, vocab), before a softcap, whose input for ``row`` is
-    ``squeezed``. position: of the token that predicts. mixing: weights and values by attention
-    call, for that row or all. neurons: the index of the leaf of a feed-forward block, or None.
+    leaves: what parts put out. logits: (row, vocab), before a softcap c·tanh(x / c). row: that of
+    the token that predicts, which is ``position`` in the text. squeezed: x / c of that row, None
+    without a softcap. mixing: weights and values by attention call, for that row or all. neurons:
+    the index of the leaf of a feed-forward block, or None.
     """
 
     model: PatchableModel

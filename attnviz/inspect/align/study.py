@@ -43,8 +43,8 @@ Heads = Sequence[int]
 class Example(ABC):
     """A clip or a sentence pair, whose words heads align with the other side.
 
-    name: of the clip, or the line of the pair. scores: (head, row, column), whose mean over a set
-    of heads is read.
+    name: of the clip, or the line of the pair. scores: (head, row, column), the attention weights
+    from the tokens of a target (rows) to those of a source, or to frames (columns).
     """
 
     name: str

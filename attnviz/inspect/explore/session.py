@@ -83,7 +83,7 @@ class Frame:
 
     @cached_property
     def alone(self) -> HeadsReport:
-        """Return the report as one of a single run, in which links between words are tested."""
+        """Return the report that ``attnviz heads`` makes of this text, with its links tested."""
         return compare_heads([self.report])
 
     @cached_property

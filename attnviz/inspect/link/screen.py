@@ -289,8 +289,9 @@ def _is_spare(report: LinkReport, part: LinkPart) -> bool:
 
 
 def _is_cause(report: LinkReport, part: LinkPart) -> bool:
-    """Return whether the head needs the part, and random words around rarely give as much."""
-    return not _is_spare(report, part) and (part.reached or 0) <= _BY_CHANCE
+    """Return whether the head needs a part, no constant, that random words rarely match."""
+    constant = part.part is not None and part.part.kind == "bias"  # the same for every word
+    return not (constant or _is_spare(report, part)) and (part.reached or 0) <= _BY_CHANCE
 
 
 def _opened(report: LinkReport, claim: str, tails: Sequence[str]) -> str:
@@ -338,9 +339,9 @@ def _because(report: LinkReport, part: LinkPart, verb: str, because: str) -> str
         amount = f"{nats(part.lead)} nats, above the whole lead ({report.sum:+.2f})"
     control = ""
     if part.base is not None and part.base * part.lead >= _NOTABLE_BASE * part.lead**2:
-        control = f"; {nats(part.base)} among random words"
+        control = f"; {nats(part.base)} with random words around"
         if (part.reached or 0) > _BY_CHANCE and abs(part.base) >= _AS_MUCH * abs(part.lead):
-            control = f", about as much as among random words ({nats(part.base)})"
+            control = f"; random words around give as much ({nats(part.base)})"
     without = "".join(_without(part))
     return _opened(report, f"{claim} {amount}", (control + without, control, without, ""))
 
@@ -365,7 +366,7 @@ def _called(report: LinkReport, part: LinkPart) -> str:
 
 
 def _by_what(report: LinkReport, part: LinkPart) -> str:
-    """Return what a part is in words, such as ``what L0H0 wrote there``, at the key."""
+    """Return what a part is in words, such as ``what L0H0 moved there from “met”``, at the key."""
     by, at_query = part.part, part.side == "query"
     if by is None:
         return "the distance"
@@ -380,7 +381,8 @@ def _by_what(report: LinkReport, part: LinkPart) -> str:
     source = ""
     if part.source is not None and not by.crosses:
         source = f" from {placed(report.first.tokens, part.source)}"
-    return f"what {_called(report, part)} wrote {'at the query' if at_query else 'there'}{source}"
+    verb = "moved" if source else "wrote"
+    return f"what {_called(report, part)} {verb} {'to the query' if at_query else 'there'}{source}"
 
 
 def _of_many(report: LinkReport, best: LinkPart) -> str:
@@ -393,7 +395,7 @@ def _of_many(report: LinkReport, best: LinkPart) -> str:
     if best.base is None or len(report.prompts) < LEAST_TEXTS:
         return f"{claim}; {'no control' if best.base is None else 'too few prompts for intervals'}."
     verdict = "" if best.stands_out else "not clearly "
-    return f"{claim}, {verdict}more than among random words ({nats(best.base)})."
+    return f"{claim}, {verdict}more than with random words around ({nats(best.base)})."
 
 
 # The sum, and how to read it ------------------------------------------------------------------

@@ -28,7 +28,7 @@ _KEPT = {"--layer", "--head", "--token", "--index-base"}
 
 
 def picture_text_request(given: HeadsRequest, generate: int | None) -> PictureTextRequest:
-    """Return what ``heads`` is asked of both; UsageError for options of texts alone."""
+    """Return what ``heads`` is asked of a text with images; UsageError for options of texts."""
     unused = [name for name in given.given() if name not in _KEPT]
     if unused:
         raise UsageError(f"{unused[0]} is for texts alone: leave it out next to --image")

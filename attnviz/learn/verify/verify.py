@@ -7,8 +7,6 @@ Vaswani et al. 2017, "Attention Is All You Need", sections 3.2.1 and 3.2.2.
 
 The library's attention is also shown one step at a time, over whole numbers for a check on paper.
 
-The library's attention is also shown one step at a time, over whole numbers for a check on paper.
-
 A model of its own is checked in ``loaded``.
 """
 
@@ -550,7 +548,10 @@ def attention_steps(sizes: Sizes, dtype: str, causal: bool) -> tuple[Computation
 def steps_check(
     sizes: Sizes, dtype: str, causal: bool, steps: Sequence[ComputationStep]
 ) -> Iterator[Checked]:
-    """Compare the steps, with their own arguments, with the same attention in one call."""
+    """Compare attention that was computed one step at a time with the same in one call.
+
+    steps: those over the text of whole numbers that ``sizes``, ``dtype`` and ``causal`` give.
+    """
     text, attention = _whole_numbers(sizes, dtype, causal)
     result = {step.name: step.result for step in steps}
     largest = max(1.0, *(float(np.abs(result[name]).max()) for name in ("scores", "output")))

@@ -447,8 +447,10 @@ def ablation_effects(
     """Return the effect of each measured ablation, in the order of ``variants``.
 
     pieces: the measurements; an ablation is measured over the texts whose pieces contain it.
-    control: the pieces of the random baseline, whose means are the base rates. whole: means over
-        more texts than have pieces; these give the intervals their shape.
+    control: the pieces of the random baseline, whose means are the base rates.
+    whole: the means over all texts of a corpus of which only some have pieces; the effects are
+        these means, and the pieces give the intervals their shape.
+    seed: of the draws of the intervals.
     """
     parts = _parts(pieces)
     measured = _values(parts)
