@@ -30,7 +30,7 @@ GROUPS = {
         "patterns": "Score every head against chance, and label what it does.",
         "patch": "Patch between prompts: which heads carry the difference?",
         "ablate": "Ablate each head and measure how much the loss rises.",
-        "path": "Find a head's readers.",
+        "path": "Trace paths from a head.",
         "prune": "Remove unimportant heads.",
         "retrieve": "Find retrieval heads.",
         "align": "Find alignment heads.",

@@ -21,7 +21,9 @@ _BRIEF = "Many prompts: one per line, CSV, TSV or JSON."
 
 @dataclass(frozen=True)
 class _WhyPrompts(TextColumn, shared.PromptText):
-    texts: Path | None = option("FILE", f"{_MANY} answer, foil and position columns.", brief=_BRIEF)
+    texts: Path | None = option(
+        "FILE", f"{_MANY} “answer”, “foil” and “position” columns.", brief=_BRIEF
+    )
 
 
 WHY = """
@@ -36,7 +38,7 @@ attnviz why "The Eiffel Tower stands in the city of" --model openai-community/gp
 def why(
     prompts: _WhyPrompts, request: WhyRequest, model: shared.ShapedModel, output: shared.ArrayOutput
 ) -> None:
-    """Show each head's exact contribution to the logit of the predicted token."""
+    """Show each head's direct contribution to the logit of the predicted token."""
     from attnviz.inspect.why import why as question
     from attnviz.prompts.study import read_prompts
 
@@ -49,7 +51,7 @@ def why(
 
 @dataclass(frozen=True)
 class _LinkPrompts(TextColumn, shared.PromptText):
-    texts: Path | None = option("FILE", f"{_MANY} query, key and than columns.", brief=_BRIEF)
+    texts: Path | None = option("FILE", f"{_MANY} “query”, “key” and “than” columns.", brief=_BRIEF)
 
 
 LINK = """

@@ -303,7 +303,7 @@ def _compute(cost: CostReport) -> Iterator[_Line]:
     if cost.spec.main.causal and flops.per_token:
         both = (flops.per_token, flops.scores_per_token)
         once, scores = (operations(number).removesuffix("FLOP") for number in both)
-        yield "decode", operations(sum(both)), f"{once} weights + {scores} attention", 0
+        yield "decode", operations(sum(both)), f"per token: weights {once} + attention {scores}", 0
 
 
 def _pass_name(cost: CostReport) -> str:

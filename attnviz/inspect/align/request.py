@@ -81,7 +81,7 @@ class AlignRequest(IndexBase):
     recipe: Literal["openai", "transformers"] | None = option(
         "NAME",
         "For audio, how to time a token: openai (default) takes its start from the row that "
-        "predicts it; transformers takes its end from the row that reads it.",
+        "predicts it; transformers takes its end from the row where it is the input.",
         brief="Rows aligned with audio: openai, transformers.",
     )
     seed: int = option("N", "Random seed (random sets of heads, intervals).", 0, min=0)

@@ -11,7 +11,7 @@ from attnviz.options import Options, Seed, flag
 @dataclass(frozen=True)
 class _Writing(Options):
     init: bool = flag("Write FILE and its baseline from the model as it is now.")
-    force: bool = flag("With --init: overwrite both.")
+    force: bool = flag("With --init: overwrite FILE and its baseline.")
     update: bool = flag("Update the baselines that FILE names; FILE is not changed.")
 
     def __post_init__(self) -> None:

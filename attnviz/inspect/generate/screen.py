@@ -194,7 +194,8 @@ def _copied(report: GenerateReport, name: str) -> str:
     copies, steps = report.run.copies, counted(len(report.run.steps), "token")
     mean = f" (mean over heads: {sum(copies.values()) / len(copies):.0f})" * (len(copies) > 1)
     count = copies[report.head]
-    return f"{count} of {steps} match{'es' * (count == 1)} what {name} attends to most{mean}"
+    match = "matches" if count == 1 else "match"
+    return f"Of {steps}, {count} {match} what {name} attends to most{mean}"
 
 
 def _written(text: str, max_width: int) -> str:
@@ -203,7 +204,7 @@ def _written(text: str, max_width: int) -> str:
     if not words:
         return "The model generates only whitespace." if text else "The model generates nothing."
     shown = cut_at_word(word_label([words]), max_width - len(lead) - 3)
-    end = "" if shown.endswith((".", "…", "!", "?")) else "."
+    end = "" if shown.endswith((".", "!", "?")) else "."
     if {'"', "“", "”"} & {*shown}:  # quotes within quotes are hard to read
         return f"{lead.rstrip()}: {shown}{end}"
     return f"{lead}“{shown}”{end}"

@@ -64,12 +64,12 @@ class ViewOptions(Options, panel="View"):
     )
     sink: bool | None = option(
         "",
-        "Also list links to the attention sink (first token, special tokens); --no-sink leaves "
-        "it out of the maps as well.",
+        "List links to the attention sink (first token, special tokens) too; --no-sink also drops "
+        "it from the maps.",
         name="--sink/--no-sink",
     )
     norm_weighted: bool = flag(
-        "Show each weight times the norm of the value vector it multiplies, rows rescaled."
+        "Show each weight times the norm of the value vector it multiplies, with rows renormalised."
     )
     ablate: tuple[str, ...] = option("HEADS", "Zero-ablate these heads, named as in --head.", ())
     sort: str | None = option(

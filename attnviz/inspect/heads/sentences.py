@@ -148,7 +148,8 @@ def _told(run: HeadsRecord, telling: Telling) -> str:
     if why == "label":
         label = run.scores(link.layer, link.head).label
         mean = share(telling.others)
-        also = f", as it does other later words (mean {mean})" * (telling.others >= telling.weight)
+        also = f"; other later words attend to {key} too (mean {mean})"
+        also *= telling.others >= telling.weight
         return f"{name} ({label.said}) links {query} to {key} ({weight}){also}."
     if why == "asked":
         compared = f"{weight}, control {share(link.habit)}"

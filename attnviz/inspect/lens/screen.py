@@ -248,8 +248,8 @@ def _caveats(report: LensReport) -> list[str]:
 
 
 def _far(report: LensReport) -> str:
-    name = report.block_name(report.reading.blocks[report.far - 1].block)
-    return f"KL exceeds {FAR:g} nat up to {name}: predictions there may be misleading."
+    name = report.block_name(report.reading.blocks[report.far].block)
+    return f"KL exceeds {FAR:g} nat before {name}: predictions there may be misleading."
 
 
 def _first(report: LensReport, columns: int, lines: int) -> list[doc.Group]:

@@ -80,7 +80,7 @@ def _hints(report: LinkReport) -> list[str]:
     hints, parts = list[str](), [part.part for part in report.of_side("key")]
     best = next((part for part in parts if part is not None), None)
     if best is not None and best.head is not None and not best.crosses and not report.many:
-        hints.append(f"--head {_name(report, best)}: why it wrote there")
+        hints.append(f"--head {_name(report, best)}: one step back")
     if not report.many and report.first.asked.than is None:
         hints.append("--than KEY")
     hints += [] if report.many else ["--texts FILE"]

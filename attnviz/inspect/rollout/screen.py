@@ -200,8 +200,9 @@ def _finding(report: RolloutReport) -> str:
         stands = f"stand{'s' * (len(spans) == 1)} out in the rollout from {word}"
         claim = f"{listed(words)} {stands}: {listed(values)}{end}."
         if not clear:
-            pairs = [f"{name} {value}" for name, value in zip(words, values, strict=True)]
-            highest = f": highest {listed(pairs)}" * bool(pairs)
+            pairs = [f"{name} at {value}" for name, value in zip(words, values, strict=True)]
+            are = "is" if len(pairs) == 1 else "are"
+            highest = f": the highest {are} {listed(pairs)}" * bool(pairs)
             claim = f"No {noun} stands out in the rollout from {word}{highest}{end}."
         if fits_two_lines(claim):
             break

@@ -101,7 +101,7 @@ def _hints(report: WhyReport) -> list[str]:
         most = max(report.layers, key=lambda layer: abs(report.part("mlp", layer)))
         hints.append(f"--ffn L{most + report.index_base}: its neurons")
     if report.inputs is None and not report.shown and (best := report.best) is not None:
-        hints.append(f"--head {report.name(best.head).split()[0]}: what it writes, by source")
+        hints.append(f"--head {report.name(best.head).split()[0]}: what it writes")
     if report.shown:
         name = report.name(report.shown[0]).split()[0]
         hints.append(f"attnviz link --head {name}: why there")
@@ -283,8 +283,10 @@ def _of_none(report: WhyReport, most: HeadEffect, whole: str, *, usual: bool) ->
     at = ""
     if source is not None and source.key and not keys.special[source.key]:
         at = _read(report, most)
-    parts = f"of {whole}, MLPs contribute {feed_forward} and all heads together {heads}"
-    claim = f"No single head stands out: {parts}; the largest, {_called(report, most)}, {value}"
+    parts = f"MLPs contribute {feed_forward} of {whole}, all heads together {heads}"
+    claim = (
+        f"No single head stands out: {parts}; the largest head, {_called(report, most)}, {value}"
+    )
     return f"{claim}{at}" if fits_two_lines(f"{_predicted(report)} {claim}{at}.") else claim
 
 

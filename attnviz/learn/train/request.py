@@ -50,7 +50,7 @@ class _Trained(Options, panel="What to train"):
         "N", "Vocabulary size (default: 4096, or what the text allows)."
     )
     seed: int | None = option(
-        "N", "Random seed (weights, data order; default: the recipe's, 0).", min=0
+        "N", "Random seed (weights, data order; default: the recipe's, else 0).", min=0
     )
 
     def check_kept(self, saves: Sequence[Path]) -> None:

@@ -74,7 +74,7 @@ def test_random_weights_say_so():
 
 def test_far_readings_are_warned_about(report):
     assert report.far == 2
-    assert "KL exceeds 1 nat up to L0: predictions there may be misleading." in str(report)
+    assert "KL exceeds 1 nat before L1: predictions there may be misleading." in str(report)
     assert "tokens there may be misleading" not in str(with_ranks(report, 1, 1, 1))
 
 

@@ -81,7 +81,7 @@ def _outputs_scaled(self, right):
 def _no_mask(self, right):
     """A fused mask of None taken for an eager one, which hides nothing then."""
     given = (self.module, self.query, self.key, self.value)
-    return self.found.eager(*given, None, **self.options)
+    return self.functions.eager(*given, None, **self.options)
 
 
 @pytest.mark.parametrize(

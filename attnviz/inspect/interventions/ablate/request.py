@@ -57,7 +57,7 @@ class _Ablation(Options, panel="What to ablate"):
         "WORD→WORD",
         "Instead of ablating heads, block attention from the first word (query) to the second "
         "(key): in all chosen heads at once, and in each alone; separate multiple edges with "
-        "commas. With --image the second may be “picture”, or the ROW,COLUMN of a patch.",
+        "commas. With --image, the key may be “picture” or the ROW,COLUMN of a patch.",
         words=True,
     )
     together: bool = flag("Ablate the chosen heads together, not one at a time.")
@@ -70,8 +70,8 @@ class _Ablation(Options, panel="What to ablate"):
     )
     mode: Mode = option(
         "MODE",
-        "Replace a head's output with zero, its mean over the reference, or its output on another "
-        "text (resample).",
+        "Replace a head's output with zero, its mean over the reference texts, or its output on "
+        "another text (resample).",
         "zero",
         brief="Ablation: zero, mean or resample.",
     )

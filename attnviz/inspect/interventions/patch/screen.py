@@ -125,7 +125,7 @@ def _first(report: PatchReport, columns: int, lines: int) -> list[doc.Group]:
 def _prompts(report: PatchReport, lines: int = 4) -> doc.Maps | doc.Pictures:
     pair, maps, pictures = report.pairs[0], [], []
     many = ", pair 1" * (len(report.pairs) > 1)
-    short = "logit difference" if report.metric == "logit_diff" else METRICS[report.metric].short
+    short = "logit diff" if report.metric == "logit_diff" else METRICS[report.metric].short
     clean, corrupt = pair.tokens.changed
     for name, tokens, changed, sign, value, word in (
         ("clean", pair.tokens.clean, clean, 1.0, pair.clean_metric, pair.answer),
@@ -405,8 +405,11 @@ def _base_rate(report: PatchReport) -> list[Part]:
         if not report.control or not report.ratio or report.by_token is not None:
             return []
         side = "clean" if report.direction == "denoise" else "corrupt"
-        control = report.control.partition(",")[0].replace("source", f"{side} prompt")
-        words = f"control: the same patch with {control}"
+        control = report.control.partition(",")[0]
+        where = f"in the {side} prompt where the two differ"
+        control = control.replace("where the source differs", where)
+        control = control.replace("source", f"{side} prompt")
+        words = f"control: the same patch, with {control}"
     return [Facts([(words, False)])]
 
 
