@@ -121,7 +121,7 @@ def test_the_sink_is_left_out_unless_asked(run):
     assert "No content word stands out in the rollout from the last word, “tired”: " in finding
     assert f"“tired” keeps {expected[-2, -2]:.0%}; sink <bos> ({last[0]:.0%}) left out." in finding
     cat = [token.strip() for token in found["tokens"]].index("cat")
-    assert f"highest “cat” {expected[-2, cat - 1]:.0%} (uniform " in finding
+    assert f"the highest is “cat” at {expected[-2, cat - 1]:.0%} (uniform " in finding
     assert "--sink keeps it" in run("rollout", TEXT, "--width", "200").out
     raw = run("rollout", TEXT, "--sink", "--width", "200")
     assert "raw rollout" in raw.out
