@@ -158,7 +158,7 @@ def _finding(report: GenerateReport) -> str:
         period, since = loop
         same = counted(period, "token") if period > 1 else "token"
         cycle = f"From token {since + 1} on, the output repeats the same {same}"
-        words = f"{cycle}; {_copied(report, name)}."
+        words = f"{cycle}. {_copied(report, name)}."
     elif activity.name == "induction":
         words = f"{_copied(report, name)}."
     elif target:
