@@ -180,6 +180,6 @@ def _attnviz(
         ),
     ] = False,
 ) -> None:
-    """See where each attention head looks, test whether it matters, compute its cost."""
+    """See where each attention head looks, whether it matters, and what it costs."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())

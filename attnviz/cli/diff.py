@@ -84,9 +84,11 @@ class _Pictures(shared.SomePictures, panel="What to compare"):
 @dataclass(frozen=True)
 class _TextsOfB(Options, panel="B under different settings"):
     text_b: str | None = option(
-        "TEXT", "What B reads instead of --text, with the same number of tokens.", words=True
+        "TEXT", "Text for B, instead of --text; must have the same number of tokens.", words=True
     )
-    texts_b: Path | None = option("FILE", "What B reads instead of --texts, line by line.")
+    texts_b: Path | None = option(
+        "FILE", "Texts for B, instead of --texts; line n is compared with line n of --texts."
+    )
 
 
 @dataclass(frozen=True)
@@ -167,7 +169,7 @@ class _File(Options):
 class _Model(Options, panel="Model"):
     model: str | None = option(
         "NAME",
-        "Instead of the file's model: tiny, mha, a directory or a Hugging Face id.",
+        "Check this model instead of the one in FILE: tiny, mha, a directory or a Hugging Face id.",
         short="-m",
         autocompletion=shared.complete_model,
         brief="Check this model instead of the file's.",

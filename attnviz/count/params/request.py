@@ -137,8 +137,8 @@ class Serving(Options, panel="Serving it on a GPU"):
 
     gpu: tuple[str, ...] = option(
         "NAMES",
-        "Check which GPUs it fits on, and give an upper bound on speed: one or more names, such as "
-        "H100 or L4,A10G, or all; may be repeated.",
+        "Check which GPUs it fits on, and bound its speed: GPU names separated by commas (H100 or "
+        "L4,A10G), or “all”; may be repeated.",
         (),
         autocompletion=complete_gpu,
         brief="Check which GPUs it fits on: H100, L4,A10G or all.",

@@ -23,8 +23,8 @@ class _Question(Options, panel="What to explain"):
     )
     query: str | None = option(
         "WORD|INDEX",
-        "The token that attends (default: picked with the head, see --head; the last one if a "
-        "head is given).",
+        "The token that attends (default: chosen together with the head; with --head, the last "
+        "token).",
         words=True,
         brief="The token that attends (default: picked automatically).",
     )

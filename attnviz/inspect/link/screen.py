@@ -431,7 +431,10 @@ def _choice_words(report: LinkReport) -> doc.Words:
     if link is None:
         why = "no link is above its control" if pairs else "no two words to test"
         why = "the text is too long to test each link" if pairs is None else why
-        return [("picked: the strongest link from the last token", False), (why, False)]
+        return [
+            ("auto-selected: the strongest link from the last token", False),
+            (why, False),
+        ]
     of = f"of {counted(pairs or 0, 'word pair')} the"
     if report.model.weights == "random":
         why = f"{of} one furthest above its control in any head, not tested"
@@ -450,7 +453,7 @@ def _choice_words(report: LinkReport) -> doc.Words:
     control = (
         [] if math.isnan(link.habit) else [(f"control weight {probability(link.habit)}", False)]
     )
-    return [(f"picked: {why}", False), *control]
+    return [(f"auto-selected: {why}", False), *control]
 
 
 def _caveats(report: LinkReport) -> list[str]:

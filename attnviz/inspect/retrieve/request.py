@@ -35,7 +35,8 @@ class RetrieveRequest(Ranked, IndexBase, Seed):
     haystack: Path | None = option("FILE", "The text to hide facts in (default: built-in).")
     chat: bool = option(
         "",
-        "Ask in a chat: text and question form a user message in the model's own chat template.",
+        "Ask in a chat: the text and the question form one user message, in the model's own chat "
+        "template.",
         False,
         brief="Ask using the model's chat template.",
     )

@@ -268,7 +268,7 @@ def _texts(report: RolloutReport, kept: _Kept, lines: int = 0) -> doc.Maps:
     origin = f"where attention leads from {word}" if report.not_followed else f"from {word}"
     rows = {
         f"rollout {origin}, relative to max": kept.rollout[query],
-        f"last layer: what {word} attends to, relative to max": kept.layer[query],
+        f"last layer: attention from {word}, relative to max": kept.layer[query],
     }
     maps = [
         doc.Map(title, row[None], asking, tokens, full=float(np.nanmax(row, initial=0.0)) or 1.0)

@@ -283,10 +283,9 @@ def _of_none(report: WhyReport, most: HeadEffect, whole: str, *, usual: bool) ->
     at = ""
     if source is not None and source.key and not keys.special[source.key]:
         at = _read(report, most)
-    parts = f"MLPs contribute {feed_forward} of {whole}, all heads together {heads}"
-    claim = (
-        f"No single head stands out: {parts}; the largest head, {_called(report, most)}, {value}"
-    )
+    parts = f"MLPs contribute {feed_forward} to {whole} and all heads together {heads}"
+    largest = f"the largest single contribution is {value}, by {_called(report, most)}"
+    claim = f"No single head stands out: {parts}; {largest}"
     return f"{claim}{at}" if fits_two_lines(f"{_predicted(report)} {claim}{at}.") else claim
 
 

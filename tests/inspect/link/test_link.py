@@ -77,10 +77,13 @@ def test_the_induction_head_looks_there_by_what_the_head_before_wrote(run):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (TIRED, "picked: by the head's label · control weight .21"),
-        (PROMPT, "picked: an induction head at a repeated word · control weight .2"),
-        ("Hello", "picked: of 3 word pairs the closest to significance"),
-        ("It", "picked: the strongest link from the last token · no two words to test"),
+        (TIRED, "auto-selected: by the head's label · control weight .21"),
+        (PROMPT, "auto-selected: an induction head at a repeated word · control weight .2"),
+        ("Hello", "auto-selected: of 3 word pairs the closest to significance"),
+        (
+            "It",
+            "auto-selected: the strongest link from the last token · no two words to test",
+        ),
     ],
 )
 def test_the_default_is_the_link_that_heads_names(run, text, said):

@@ -76,7 +76,7 @@ class _Ablation(Options, panel="What to ablate"):
         brief="Ablation: zero, mean or resample.",
     )
     reference: Path | Texts | None = option(
-        "FILE", "Texts for --mode mean or resample to draw on (default: the ones being measured)."
+        "FILE", "Texts that --mode mean and resample draw on (default: the evaluation texts)."
     )
     draws: int | None = option("N", "Number of other texts to resample from (default: 4).", min=1)
 

@@ -305,6 +305,11 @@ def _answer(report: PatchReport) -> str:
     first, *others = named[:_NAMED]
     name, share = SITES[report.what].lead + report.names(first), first.share.value
     words = f"{name} carries {whole_percent(share)} of {carried}"
+    if report.metric != "kl":
+        verb = "recovers" if report.direction == "denoise" else "removes"
+        lead = SITES[report.what].lead
+        patched = lead[:1].lower() + lead[1:] + report.names(first)
+        words = f"Patching {patched} {verb} {whole_percent(share)} of {carried}"
     if share > 1:
         words = _overshoot(report, first, name)
     if tokens is not None and first.places[0] in tokens.places:
@@ -406,7 +411,8 @@ def _base_rate(report: PatchReport) -> list[Part]:
             return []
         side = "clean" if report.direction == "denoise" else "corrupt"
         control = report.control.partition(",")[0]
-        where = f"in the {side} prompt where the two differ"
+        other = "corrupt" if side == "clean" else "clean"
+        where = f"in the {side} prompt wherever it differs from the {other} one"
         control = control.replace("where the source differs", where)
         control = control.replace("source", f"{side} prompt")
         words = f"control: the same patch, with {control}"

@@ -54,23 +54,23 @@ def test_golden(size, golden):
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({}, "L0H0 carries 60% of the logit difference (control: 20%), L0H1 30% "
+        ({}, "Patching L0H0 recovers 60% of the logit difference (control: 20%), L0H1 30% "
              "(10%). Based on one pair."),
-        ({"pairs": 40}, "L0H0 carries 60% of the logit difference (control: 20%), L0H1 30% "
-                        "(10%)."),
-        ({"pairs": 3}, "3 pairs are too few for intervals. L0H0 carries 60% of the logit"),
+        ({"pairs": 40}, "Patching L0H0 recovers 60% of the logit difference (control: 20%), L0H1 "
+                        "30% (10%)."),
+        ({"pairs": 3}, "3 pairs are too few for intervals. Patching L0H0 recovers 60%"),
         ({"pairs": 6, "metric": "kl", "index_base": 1},
          "L1H1 carries 60% of the KL divergence (control: 20%), L1H2 30% (10%)."),
         ({"together": JOINT}, "L0H0 L0H1 together carry 70% of the "
                               "logit difference; singly they add up to 90%."),
         ({"pairs": 9, "complete": False, "pairs_wanted": 40},
-         "Incomplete, 9 of 40 pairs. L0H0 carries"),
-        ({"what": "mlp"}, "The MLP of L0 carries 60% of"),
+         "Incomplete, 9 of 40 pairs. Patching L0H0 recovers"),
+        ({"what": "mlp"}, "Patching the MLP of L0 recovers 60% of"),
         ({"what": "residual", "by_token": True},
          "On entering L1, “Tom” (7), which predicts, carries 50% of the logit difference."),
-        ({"by_token": True}, "L0H0 carries 60% of the logit diff"),
+        ({"by_token": True}, "Patching L0H0 recovers 60% of the logit diff"),
         ({"corrupt_metric": 5.0}, "The clean prompt favours the answer less "
-                                  "than the corrupt one does. L0H0 carries 60% of"),
+                                  "than the corrupt one does. Patching L0H0 recovers 60% of"),
         ({"effects": (PatchEffect(((0, 0),), 4.66, 1.21, Mean(2.2)),), "corrupt_metric": 3.45},
          "L0H0 overshoots: patching it moves the logit difference from +3.45 past +4.00 to +4.66 "
          "(220% of the way). Based on one pair."),
