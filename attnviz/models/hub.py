@@ -180,19 +180,20 @@ _Answer = TypeVar("_Answer")
 def _plain_names() -> Iterator[None]:
     """Refuse answers of a server, inside this context, that would give a file an unsafe name."""
 
-    def refuse_paths(answer: Any) -> None:
-        for header in _NAMING if answer.request.method == "HEAD" else ():
-            text = answer.headers.get(header)
-            if text is not None and _PLAIN.fullmatch(text) is None:
-                raise _StrangeAnswerError(f"the {header} {text[:80]!r}")
-
     session = get_session()
     before = session.event_hooks
-    session.event_hooks = {**before, "response": [*before["response"], refuse_paths]}
+    session.event_hooks = {**before, "response": [*before["response"], _refuse_paths]}
     try:
         yield
     finally:
         session.event_hooks = before
+
+
+def _refuse_paths(answer: Any) -> None:
+    for header in _NAMING if answer.request.method == "HEAD" else ():
+        text = answer.headers.get(header)
+        if text is not None and _PLAIN.fullmatch(text) is None:
+            raise _StrangeAnswerError(f"the {header} {text[:80]!r}")
 
 
 def _download(name: str, revision: str | None, options: LoadOptions) -> Path:

@@ -160,7 +160,9 @@ def _attends(card: HeadCard, label: HeadLabel) -> str:
         return f"has nothing to do here: {measure.absent.format(text='the text')}."
     if measure.target and label.name not in SINKS:
         total, where, seen = len(shown.record.queries), "", ""
-        if 0 < label.events < total / 2:  # a mean of few queries, which says little of the text
+        if (
+            measure.absent and 0 < label.events < total / 2
+        ):  # a mean of few queries, which says little of the text
             where, seen = ", where there is one", f"{label.events} of {total} tokens; "
         only = "only " * (label.on_text < LEAST)
         given = f"{only}{share(label.on_text)} of its attention here on {measure.target}"

@@ -341,7 +341,7 @@ def _because(report: LinkReport, part: LinkPart, verb: str, because: str) -> str
     if part.base is not None and part.base * part.lead >= _NOTABLE_BASE * part.lead**2:
         control = f"; {nats(part.base)} with random words around"
         if (part.reached or 0) > _BY_CHANCE and abs(part.base) >= _AS_MUCH * abs(part.lead):
-            control = f"; random words around give as much ({nats(part.base)})"
+            control = f"; random words around give {nats(part.base)}"
     without = "".join(_without(part))
     return _opened(report, f"{claim} {amount}", (control + without, control, without, ""))
 

@@ -105,7 +105,7 @@ def test_a_written_text_is_walked_through(opened, tmp_path):
         shown.press("ArrowRight")
         shown.page.locator("#step button").nth(1).click() if len(seen) < 5 else None
         shown.js("1")
-        seen.append(step.place)
+        seen.append(step.query)
     run = report.run
     for at, (layer, head) in enumerate(run.heads):
         rows = on_page(shown, at, "raw")[run.start :]

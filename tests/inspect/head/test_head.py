@@ -256,7 +256,7 @@ def test_a_small_screen_on_a_given_text_keeps_label_and_loss():
     card = attnviz.head("tiny", "L1H2", "Anna lost the key, so Peter asked Anna where the key")
     shown = first_screen(card.document(), Theme(colour=False), 80, 23).plain.splitlines()
     assert any(line.startswith("label    induction .87 · chance .02") for line in shown)
-    assert any(line.startswith("without  +0.0343 nats/token") for line in shown)
+    assert any(line.startswith("ablated  +0.0343 nats/token") for line in shown)
 
 
 def test_the_card_of_a_classifier(run, texts, tmp_path):
