@@ -236,7 +236,9 @@ class Reduction(Options, panel="Long texts"):
     """The option on how the attention over a long text is read."""
 
     reduce: Literal["auto", "fused", "full"] = option(
-        "MODE", "full: whole maps; fused: only sums over their rows, no maps (auto: by size).",
+        "MODE",
+            "full: keep whole maps; fused: keep only sums over the queries, no maps; auto: choose "
+            "by size.",
         "auto",
     )  # fmt: skip
 

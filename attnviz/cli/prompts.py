@@ -68,7 +68,7 @@ def link(
     model: shared.DrawnModel,
     output: shared.ArrayOutput,
 ) -> None:
-    """Show why a head looks at a token: what its query and key come from."""
+    """Show why a head attends to a token: where the query and key come from."""
     from attnviz.inspect.link import link as question
     from attnviz.prompts.study import read_prompts
 

@@ -215,10 +215,11 @@ class TransformersModel:
                 return self._tokens(ids).texts
 
         owner = self.model.config if self.tokenizer is None else self.tokenizer
-        start, size = self._known(getattr(owner, "bos_token_id", None)), self._vocabulary
-        special, framed = {self._padding, start}, Tokens((), (), ())
         with tokenizing(self.info.name):
-            if self.tokenizer is not None:
+            start, size = self._known(getattr(owner, "bos_token_id", None)), self._vocabulary
+            if self.tokenizer is None:
+                special, framed = {self._padding, start}, Tokens((), (), ())
+            else:
                 special = {*self.tokenizer.all_special_ids, *self.tokenizer.added_tokens_decoder}
                 size = min(size, len(self.tokenizer))
                 framed = self.encode("a")  # a word separates beginning and end

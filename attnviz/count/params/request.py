@@ -137,8 +137,8 @@ class Serving(Options, panel="Serving it on a GPU"):
 
     gpu: tuple[str, ...] = option(
         "NAMES",
-        "Check which GPUs it fits on, and bound its speed: GPU names separated by commas (H100 or "
-        "L4,A10G), or “all”; may be repeated.",
+        "Check which GPUs the model fits on, with an upper bound on its speed: GPU names separated "
+        "by commas (H100 or L4,A10G), or “all”; may be repeated.",
         (),
         autocompletion=complete_gpu,
         brief="Check which GPUs it fits on: H100, L4,A10G or all.",
@@ -167,7 +167,7 @@ class _View(Options, panel="View"):
         brief="Compare values: heads=1,2,4 or tokens=1k,4k.",
     )
     formula: bool = flag("Show each line's arithmetic.")
-    per_layer: bool = flag("Show each kind of layer.")
+    per_layer: bool = flag("Break the counts down by kind of layer.")
 
 
 @dataclass(frozen=True)

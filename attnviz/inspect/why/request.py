@@ -46,8 +46,8 @@ class _Inputs(Options, panel="What to explain"):
 class _Neurons(Options, panel="What to explain"):
     ffn: str | None = option(
         "LAYER",
-        "Show the neurons of this layer's feed-forward block (such as L2) that contribute most to "
-        "the answer's logit, and the tokens on which they are active.",
+        "Show the neurons in the MLP of this layer, such as L2, that contribute most to the "
+        "answer's logit, and the tokens on which they are active.",
         brief="Show the neurons of this layer's MLP, such as L2.",
     )
 

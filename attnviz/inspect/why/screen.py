@@ -284,7 +284,7 @@ def _of_none(report: WhyReport, most: HeadEffect, whole: str, *, usual: bool) ->
     if source is not None and source.key and not keys.special[source.key]:
         at = _read(report, most)
     parts = f"MLPs contribute {feed_forward} to {whole} and all heads together {heads}"
-    largest = f"the largest single contribution is {value}, by {_called(report, most)}"
+    largest = f"the largest from a single head is {value}, from {_called(report, most)}"
     claim = f"No single head stands out: {parts}; {largest}"
     return f"{claim}{at}" if fits_two_lines(f"{_predicted(report)} {claim}{at}.") else claim
 
