@@ -270,7 +270,8 @@ def _finding(report: LinkReport) -> str:
     if fsum(part.lead for part in causes) >= _MAIN * report.sum:
         named = [f"{_called(report, part)} {nats(part.lead)}{_side(part)}" for part in causes]
         named[0] = named[0].replace(" +", " contributes +")
-        return _opened(report, f"several parts make {attend}: {whole}, {listed(named)}", [""])
+        fewer = [listed(named[:count]) for count in range(len(named), 0, -1)]
+        return _opened(report, f"several parts make {attend}: {whole}, ", fewer)
     joint = ", but" if _is_spare(report, largest) else ";"
     claim = (
         f"no single part makes {attend}: the largest, {_called(report, largest)}"

@@ -190,6 +190,7 @@ def _finding(report: RolloutReport) -> str:
         end += f"; sink {special} ({float(row[at_sink].sum()):.0%}) left out"
     flat = _uniform(report)
     base = {span: max(even * len(span), float(flat[list(span)].sum())) for span in order}
+    order.sort(key=lambda span: base[span] - shares[span])
     high = [span for span in order if shares[span] >= _MORE + base[span]]
     rival = max((shares[span] for span in others if span not in high), default=0.0)
     clear = [span for span in high if rival < _TIE * shares[span]]
@@ -201,9 +202,8 @@ def _finding(report: RolloutReport) -> str:
         claim = f"{listed(words)} {stands}: {listed(values)}{end}."
         if not clear:
             pairs = [f"{name} at {value}" for name, value in zip(words, values, strict=True)]
-            are = "is" if len(pairs) == 1 else "are"
-            highest = f": the highest {are} {listed(pairs)}" * bool(pairs)
-            claim = f"No {noun} stands out in the rollout from {word}{highest}{end}."
+            closest = f"; closest: {listed(pairs)}" * bool(pairs)
+            claim = f"No {noun} stands out in the rollout from {word}{closest}{end}."
         if fits_two_lines(claim):
             break
     return claim

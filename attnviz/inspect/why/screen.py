@@ -283,10 +283,15 @@ def _of_none(report: WhyReport, most: HeadEffect, whole: str, *, usual: bool) ->
     at = ""
     if source is not None and source.key and not keys.special[source.key]:
         at = _read(report, most)
-    parts = f"MLPs contribute {feed_forward} to {whole} and all heads together {heads}"
-    largest = f"the largest from a single head is {value}, from {_called(report, most)}"
-    claim = f"No single head stands out: {parts}; {largest}"
-    return f"{claim}{at}" if fits_two_lines(f"{_predicted(report)} {claim}{at}.") else claim
+    claim = (
+        f"No single head stands out: MLPs contribute {feed_forward} to {whole}, all heads {heads}"
+    )
+    largest = f"{claim}; the largest from one head is {value}, from {_called(report, most)}"
+    short = f"{claim}; the largest, {report.name(most.head)}, {value}"
+    told = (f"{largest}{at}", largest, short)
+    return next(
+        (claim for claim in told if fits_two_lines(f"{_predicted(report)} {claim}.")), short
+    )
 
 
 def _read(report: WhyReport, effect: HeadEffect) -> str:

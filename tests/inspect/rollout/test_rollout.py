@@ -118,10 +118,12 @@ def test_the_sink_is_left_out_unless_asked(run):
     np.testing.assert_allclose(left[1:, 1:], expected)
     last = matrix[-2]  # the full stop is no word
     finding = " ".join(run("rollout", TEXT).out.split())
-    assert "No content word stands out in the rollout from the last word, “tired”: " in finding
+    assert "No content word stands out in the rollout from the last word, “tired”; " in finding
     assert f"“tired” keeps {expected[-2, -2]:.0%}; sink <bos> ({last[0]:.0%}) left out." in finding
-    cat = [token.strip() for token in found["tokens"]].index("cat")
-    assert f"the highest is “cat” at {expected[-2, cat - 1]:.0%} (uniform " in finding
+    sat = [token.strip() for token in found["tokens"]].index(
+        "sat"
+    )  # early words get more by chance
+    assert f"closest: “sat” at {expected[-2, sat - 1]:.0%} (uniform " in finding
     assert "--sink keeps it" in run("rollout", TEXT, "--width", "200").out
     raw = run("rollout", TEXT, "--sink", "--width", "200")
     assert "raw rollout" in raw.out
