@@ -276,9 +276,10 @@ class _Watch(TorchFunctionMode):
         flat = [*chain.from_iterable(given)]
         sides = [x for x in flat if isinstance(x, Tensor)][-2:]
         for at, side in enumerate(sides):
-            mixes, order = _mixes(name, flat[0], at)
-            if mixes and self._is_made(side) and _sums_to_one(side):
-                return self._by_hand(func, args, named, side, sides[1 - at], order)
+            if self._is_made(side):
+                mixes, order = _mixes(name, flat[0], at)
+                if mixes and _sums_to_one(side):
+                    return self._by_hand(func, args, named, side, sides[1 - at], order)
         result = func(*args, **named)
         if not isinstance(sides[-1], nn.Parameter):
             self.follow(result)

@@ -160,6 +160,24 @@ def test_content_words():
     assert math.isfinite(LEAST)
 
 
+def test_a_labelled_link_knows_what_the_other_words_give_its_key():
+    """Other words give “keys” as much as “are” does; where a rival equals it, it is no finding."""
+    texts = spaced(KEYS)
+    weights = random_maps(12, len(texts), seed=3, sharpness=0.3)
+    weights[2, 7:] = 0.02
+    weights[2, 7:, 2] = 0.8
+    made = record([weights], texts)
+    labels = {(0, 2): known("subject")}
+    found = told(made, agreed_links(made), labels)
+    (telling,) = (telling for telling in found if telling.why == "label")
+    assert telling.link.key == range(2, 3)
+    later = [at for at in range(3, len(texts)) if at not in telling.link.query]
+    assert telling.others == pytest.approx(float(np.mean(weights[2, later, 2])), rel=1e-5)
+    weights[2, 7:, 6] = 0.78  # a word as good as the first
+    tied = record([weights], texts)
+    assert "label" not in {telling.why for telling in told(tied, agreed_links(tied), labels)}
+
+
 def test_a_labelled_head_is_told_only_above_what_it_gives_elsewhere():
     """L5H2, which links subjects, gives “is” → “trophy” .22 here, and .25 to words as far away."""
     found = attnviz.heads(

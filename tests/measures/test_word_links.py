@@ -163,6 +163,7 @@ def test_tokens_of_a_word_count_together():
     ("texts", "words"),
     [
         (["<s>", "The", " m", "at", "."], ["<s>", "The", " mat", "."]),
+        (["He", " didn", "'t", " see", " Ann", "’s"], ["He", " didn't", " see", " Ann’s"]),
         (["[CLS]", "trans", "##form", "##er", "is"], ["[CLS]", "transformer", "is"]),
         (["ᄒ##ᅡ", "##ᆨ"], ["ᄒ##ᅡ##ᆨ"]),
         (["我", "喜", "欢", " 猫"], ["我", "喜", "欢", " 猫"]),

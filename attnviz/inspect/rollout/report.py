@@ -14,7 +14,7 @@ from attnviz.draw.values import model_facts, shortest, token_facts
 from attnviz.errors import UsageError
 from attnviz.measures.sinks import sink_keys, without_sink
 from attnviz.measures.words import is_mark, word_ranges, word_text
-from attnviz.records import UNKNOWN, Kind, ModelInfo, Tokens
+from attnviz.records import UNKNOWN, Floats, Kind, ModelInfo, Tokens
 
 Matrix = NDArray[np.float64]
 
@@ -101,6 +101,22 @@ class RolloutReport(Report):
         NaN in these columns, and in rows that come from the sink alone.
         """
         return without_sink(self.matrix, self.at_sink).astype(np.float64)
+
+    def uniform(self) -> Floats:
+        """Return the shares (token,) that uniform attention in every layer would give the query.
+
+        In a causal model early tokens get more, as every later token attends to them. The sink has
+        no share unless it is kept.
+        """
+        row = np.zeros(len(self.tokens))
+        row[self.query] = 1
+        seen = np.arange(1, len(row) + 1) if self.causal else np.full(len(row), len(row))
+        for _ in range(self.layers):
+            spread = row / seen
+            mixed = np.cumsum(spread[::-1])[::-1] if self.causal else spread.sum()
+            row = (row + mixed) / 2
+        kept = np.where(self.keep_sink | ~self.at_sink, row, 0)
+        return np.asarray(kept / kept.sum())
 
     def data(self) -> dict[str, Any]:
         """Return the report of a rollout as JSON values; its matrices are (query, key)."""

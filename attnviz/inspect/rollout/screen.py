@@ -28,7 +28,7 @@ from attnviz.measures.sinks import without_sink
 from attnviz.measures.telling import is_content
 from attnviz.measures.words import word_ranges, word_text, words_of_tokens
 from attnviz.prompts.naming import quoted_word
-from attnviz.records import UNKNOWN, Floats, Tokens
+from attnviz.records import UNKNOWN, Tokens
 from attnviz.token_layout import TokenLayout
 
 _NAMED = 3  # the most tokens that the finding names after the sink
@@ -188,7 +188,7 @@ def _finding(report: RolloutReport) -> str:
             dict.fromkeys(token_labels(tokens)[at] for at in np.flatnonzero(at_sink))
         )
         end += f"; sink {special} ({float(row[at_sink].sum()):.0%}) left out"
-    flat = _uniform(report)
+    flat = report.uniform()
     base = {span: max(even * len(span), float(flat[list(span)].sum())) for span in order}
     order.sort(key=lambda span: base[span] - shares[span])
     high = [span for span in order if shares[span] >= _MORE + base[span]]
@@ -207,22 +207,6 @@ def _finding(report: RolloutReport) -> str:
         if fits_two_lines(claim):
             break
     return claim
-
-
-def _uniform(report: RolloutReport) -> Floats:
-    """Return what the rollout of uniform attention in every layer gives the tokens, (token,).
-
-    In a causal model early tokens get more, as every later token attends to them.
-    """
-    row = np.zeros(len(report.tokens))
-    row[report.query] = 1
-    seen = np.arange(1, len(row) + 1) if report.causal else np.full(len(row), len(row))
-    for _ in range(report.layers):
-        spread = row / seen
-        mixed = np.cumsum(spread[::-1])[::-1] if report.causal else spread.sum()
-        row = (row + mixed) / 2
-    kept = np.where(report.keep_sink | ~report.at_sink, row, 0)
-    return np.asarray(kept / kept.sum())
 
 
 def _left_out(report: RolloutReport) -> str:

@@ -211,3 +211,15 @@ def test_the_first_screen(fitted, checkpoint, golden, columns, lines, text, kind
     assert re.search("he last word, “|Every token", " ".join(result.lines[1:3]))
     if kind == "tiny" and text in (TEXT, LONG):
         golden(f"rollout_first_{'long_' * (text == LONG)}{columns}", result.out)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("keep_sink", [True, False])
+def test_the_uniform_share_is_the_rollout_of_uniform_attention(causal, keep_sink):
+    report = replace(make_rollout(), causal=causal, keep_sink=keep_sink, asked=8)
+    count = len(PIECES)
+    even = np.tril(np.ones((count, count))) if causal else np.ones((count, count))
+    even /= even.sum(1, keepdims=True)
+    row = np.linalg.matrix_power((np.eye(count) + even) / 2, 3)[8]
+    row[0] *= keep_sink
+    np.testing.assert_allclose(report.uniform(), row / row.sum())
