@@ -46,7 +46,7 @@ def probability(value: float) -> str:
 
 
 ONE_PASS = "all attention weights come from one forward pass over this text alone"
-"""The beginning of the explanation of maps of one text."""
+"""How ``--explain`` begins below the maps of one text."""
 
 UNLIKELY = 0.05
 """The probability below which the likeliest word is said to be no likely one."""

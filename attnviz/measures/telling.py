@@ -51,7 +51,7 @@ _ALONE, _OVER_HABIT = 0.4, 2.0
 """The least weight of one head that answers what a person would ask, without any other evidence,
 and the least multiple of what the head gives at other places."""
 
-_TIE = 0.9  # the share of a link's weight from which another key of the same word is as good
+_TIE = 0.9  # a rival with more of a link's weight than this is as good a key
 _OPENING = {")": "(", "]": "[", "}": "{", "”": "“", "»": "«", '"': '"'}
 
 LIGHT = 0.2  # the weight below which nothing is said of a link, whatever the sink has
@@ -224,10 +224,11 @@ class _Text:
                 yield at, key, weight
 
     def elsewhere(self, weights: NDArray[np.floating], query: int, key: int) -> tuple[float, float]:
-        """Return a head's mean weight on a word from other tokens after it, and its next best key.
+        """Return what the other tokens after a word give it, and what its rival gets, in [0, 1].
 
-        The next best is the largest weight from the query's tokens on any other word. weights: of
-        the head, (query, key). The sink counts in neither; a mean of no token is NaN.
+        The first is the head's mean weight on the word ``key`` from all tokens after it but those
+        of ``query``, NaN if there is none; the second the largest weight from ``query`` on any
+        third word. weights: of the head, (query, key). The sink counts in neither.
         """
         own, keys = self.words[query], self.words[key]
         later = [

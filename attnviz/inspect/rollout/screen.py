@@ -33,7 +33,7 @@ from attnviz.token_layout import TokenLayout
 
 _NAMED = 3  # the most tokens that the finding names after the sink
 _TIE = 0.9
-"""The share of a word's share from which another word is as high."""
+"""A word with more of another word's share than this keeps it from standing out."""
 
 _MORE = 0.06
 """The share above uniform attention from which a word stands out: 98% of 92 texts in random word
