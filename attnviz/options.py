@@ -215,7 +215,7 @@ class AttentionKind(Options):
 
     kind: Literal["self", "encoder", "decoder", "cross"] | None = option(
         "KIND",
-        "Which attention in an encoder–decoder: encoder (default), decoder or cross.",
+        "The attention of an encoder–decoder: encoder (default), decoder or cross.",
         brief="For an encoder–decoder: encoder, decoder or cross.",
     )
 
@@ -382,9 +382,9 @@ class Sharding(Options, panel="Many texts"):
 
     shard: str | None = option(
         "K/N",
-        "Measure shard K of N, counted from 0 (default: all; under torchrun, its rank and world "
-        "size).",
-        brief="Measure shard K of N, counted from 0.",
+        "Process only shard K of N, counting from 0 (default: everything; under torchrun, K and N "
+        "are the rank and the world size).",
+        brief="Process only shard K of N, counting from 0.",
     )
 
 
@@ -409,7 +409,7 @@ class ManyTexts(TextColumn, Sharding, panel="Many texts"):
     texts: str | None = option(
         "FILE|NAME",
         "A corpus of any size: one text per line; CSV, TSV, JSON or Parquet with a column named "
-        "text; or a dataset on the Hub, OWNER/NAME[:SPLIT[:COLUMN]]; - reads standard input.",
+        "text; or a dataset on the Hub, OWNER/NAME[:SPLIT[:COLUMN]]; use - for standard input.",
         brief="A corpus: lines, CSV, TSV, JSON, Parquet or a dataset.",
     )
     resume: Path | None = option(
@@ -424,7 +424,7 @@ class ManyTexts(TextColumn, Sharding, panel="Many texts"):
 
 
 @dataclass(frozen=True)
-class OwnShape(Options, panel="The library's own attention (--model mha)"):
+class OwnShape(Options, panel="attnviz's own attention (--model mha)"):
     """The options on the sizes of the model ``mha``; None means not given."""
 
     d_model: int | None = option("D", "Model width (default: 64).")

@@ -44,7 +44,7 @@ MAY_IMPORT = {
     "measures": GROUND,
     "models": {"attention"} | GROUND,
     "engine": {"models", "attention", "measures"} | GROUND,
-    "draw": GROUND,
+    "draw": {"measures"} | GROUND,
     "texts": {"draw", "models"} | GROUND,
     "prompts": {"draw", "engine", "measures", "models", "regions", "texts"} | GROUND,
     "regions": {"draw", "models", "texts"} | GROUND,

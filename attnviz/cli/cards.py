@@ -27,7 +27,7 @@ class _HeadTexts(shared.TextOrTexts):
 
     text: str | None = argument(
         "TEXT",
-        "The text for the map and the prediction (default: a short one).",
+        "The text for the map and the prediction (default: a short built-in text).",
         brief="The text for the map and the prediction.",
     )
 
@@ -100,12 +100,12 @@ attnviz report openai-community/gpt2-xl --budget 5m --save report.html
 @dataclass(frozen=True)
 class _Named(TextColumn, shared.ModelArgument):
     text: str | None = option(
-        "TEXT", "The text for the maps on the cards (default: a short one).", words=True
+        "TEXT", "The text for the maps on the cards (default: a short built-in text).", words=True
     )
     texts: Path | None = option(
         "FILE",
         "Ablate heads on these texts (default: built-in ones): one per line, or CSV, TSV or JSON "
-        "with a column named text; - reads standard input.",
+        "with a column named text; use - for standard input.",
         brief="Ablate heads on these texts, not the built-in ones.",
     )
 

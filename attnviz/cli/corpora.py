@@ -67,7 +67,7 @@ class _Parts(Options):
 
 @command(MERGE, "--full")
 def merge(parts: _Parts, output: shared.Output) -> None:
-    """Combine the results of shards into the result of a single run."""
+    """Combine the results of shards into what a single run would have given."""
     from attnviz.inspect import merge as question
 
     outlet = Outlet.open(output)

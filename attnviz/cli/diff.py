@@ -50,7 +50,9 @@ class _Texts(TextColumn, panel="What to compare"):
         "texts).",
         brief="Texts: one per line, CSV, TSV or JSON.",
     )
-    text: str | None = option("TEXT", "A single text: no intervals, anecdotal only.", words=True)
+    text: str | None = option(
+        "TEXT", "A single text: no intervals, so the result is anecdotal.", words=True
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

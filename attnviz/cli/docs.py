@@ -62,7 +62,7 @@ class _Page(Options):
 
 @command(DOCS, "--color")
 def docs(page: _Page) -> None:
-    """Read or search the manual: a page per command, and how everything is measured."""
+    """Read or search the manual: one page per command, and how everything is measured."""
     known = topics()
     console = text_console(None, page.colour)
     with printing():
@@ -230,7 +230,7 @@ class _Choice(Options):
 
 @command(USE, "--none")
 def use(choice: _Choice) -> None:
-    """Set the model that commands use without --model, or show it."""
+    """Set or show the default model, which is used if --model is omitted."""
     if choice.none:
         there, file = default.forget(), default.kept_file()
         change = f"{file} is removed" if there else f"nothing was kept in {file}"

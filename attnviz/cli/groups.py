@@ -121,7 +121,7 @@ class OptionsOnce(TyperCommand):
 
     def get_params(self, ctx: Any) -> list[Any]:
         *others, asking = with_plain_values(super().get_params(ctx))
-        asking.help = "Show all options and exit; -h: the common ones."
+        asking.help = "Show all options and exit; -h shows the common ones."
         return [*others, asking]
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:

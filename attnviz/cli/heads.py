@@ -36,7 +36,7 @@ attnviz heads --texts stories.txt --save heads.html
 attnviz heads --chat chat.json --model ./my-chat-model
 attnviz heads "The cat sat on the mat because it was tired." --span who="The cat" --span it=7:8
 attnviz heads "나는 오늘 학교에 갔다 ." --model mha --d-model 64 --heads 8 --causal
-attnviz heads "the cat sat on the mat" --model mha --kind self,cross --target "four words of query"
+attnviz heads "the cat sat on the mat" --model mha --kind self,cross --target "my four query words"
 attnviz heads "the dog" --and "the cat sat on the mat" --model mha --heads 2 --compare-mask
 """
 

@@ -29,7 +29,7 @@ attnviz verify "Your own text." --model ./my-checkpoint --json
 class _VerifyText(shared.Text):
     text: str | None = argument(
         "TEXT",
-        "With --model: the text, in quotes; - reads standard input (default: a sentence).",
+        "With --model: the text, in quotes; use - for standard input (default: a built-in one).",
         brief="With --model: the text, in quotes.",
     )
 
@@ -99,7 +99,7 @@ attnviz scaling --from-model --model mha --d-model 512 --heads 1 --save scaling.
 class _ScalingText(shared.Text):
     text: str | None = argument(
         "TEXT",
-        "With --from-model: the text, in quotes; - reads standard input.",
+        "With --from-model: the text, in quotes; use - for standard input.",
         brief="With --from-model: the text, in quotes.",
     )
 
@@ -153,7 +153,7 @@ _LONG = 5.0  # seconds from which the time of a sweep is reported
 
 @command(SWEEP, "--heads --task --steps --seeds --text")
 def sweep(request: SweepRequest, device: shared.Device, output: shared.Output) -> None:
-    """Train the same small decoder with 1, 2, 4 and 8 heads, and compare what it learns."""
+    """Train the same small decoder with 1, 2, 4 and 8 heads, and compare what each learns."""
     from attnviz.cli.terminal import messages
     from attnviz.draw.numbers import spoken_time
     from attnviz.learn.sweep import sweep as question
@@ -214,7 +214,7 @@ attnviz heads --model my-model "The cat sat on the mat because the cat was tired
 
 @command(TRAIN, "--out --valid --config --minutes --resume", ListOptions)
 def train(request: TrainRequest, device: shared.Device, output: shared.Output) -> None:
-    """Train a small language model on your texts, using the library's own attention."""
+    """Train a small language model on your texts, using attnviz's own attention."""
     from attnviz.cli.terminal import messages
     from attnviz.draw.labels import visible
     from attnviz.learn.train import train as question

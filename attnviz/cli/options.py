@@ -81,7 +81,7 @@ _TEXT_FILE = re.compile(r"\S+\.(txt|md|csv|tsv|jsonl?|toml)")
 class Text(Options):
     """The argument and option that give one text."""
 
-    text: str | None = argument("TEXT", "The text, in quotes; - reads standard input.")
+    text: str | None = argument("TEXT", "The text, in quotes; use - for standard input.")
     file: Path | None = option("PATH", "Read the text from a UTF-8 file.")
 
     def __post_init__(self) -> None:
@@ -151,7 +151,7 @@ class SomePictures(Options):
 class PromptText(Text):
     """The argument and option that give one prompt."""
 
-    text: str | None = argument("PROMPT", "The prompt, in quotes; - reads standard input.")
+    text: str | None = argument("PROMPT", "The prompt, in quotes; use - for standard input.")
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ class ModelName(Options, panel="Model"):
 
     named: str | None = option(
         "NAME",
-        "tiny (bundled, default), mha (the library's own attention, random weights), a directory, "
+        "tiny (bundled, default), mha (attnviz's own attention, random weights), a directory, "
         "a Hugging Face id, or a preset such as configs/gpt2 (random weights); change the default "
         "with attnviz use.",
         name="--model",
@@ -213,7 +213,7 @@ class ModelArgument(Options):
 class Device(Options, panel="Loading"):
     """The options on the device and the number of threads."""
 
-    device: str = option("DEVICE", "Device: cpu, cuda, cuda:1, mps or auto (all).", "cpu")
+    device: str = option("DEVICE", "Device: cpu, cuda, cuda:1, mps or auto (all available).", "cpu")
     threads: int | None = option(
         "N", "CPU threads, at most one per core (default: depends on the size of the model).", min=1
     )

@@ -14,6 +14,8 @@ from attnviz.draw.blocks import BOLD, DIM, Block, Line, text_line
 from attnviz.draw.document import Explanation, Meaning, Say
 from attnviz.draw.labels import at_blanks, fit, width
 from attnviz.draw.theme import Theme, Words
+from attnviz.measures.registry import LABELS, UNLABELLED
+from attnviz.records import SINKS
 
 
 def faint_lines(text: str, theme: Theme, max_width: int) -> list[Line]:
@@ -110,8 +112,8 @@ def said_about(
 ) -> Iterator[Say]:
     """Yield the sentences of an explanation: the data measured, the terms, the manual page.
 
-    Of the terms on the screen the first that fit are explained, in their order on the page; those
-    of the explanation itself, such as labels, share one sentence behind the first.
+    Of the terms on the screen the first that fit are explained, in their order on the page; labels
+    of heads and the terms of the explanation itself share one sentence behind the first.
     screen: all characters of the screen. spell: writes a text as the screen does.
     """
     measured = f"How to read this: {explanation.measured}"
@@ -119,6 +121,7 @@ def said_about(
     room = LINES - 1 - _lines(measured, spell) - _lines(more, spell)
     yield Say(measured)
     labels = [sentence for term in explanation.terms if (sentence := _shown(term, screen, spell))]
+    labels += _labels(explanation, screen)
     while labels and _lines(_together(labels), spell) > _OF_LABELS:
         labels.pop()
     terms = manual_terms(explanation.page)
@@ -137,6 +140,18 @@ def _shown(term: Meaning, screen: str, spell: Callable[[str], str]) -> str:
     there = [word for word, form in forms.items() if re.search(rf"(?<![\w-]){form}(?!\w)", screen)]
     longest = [word for word in there if not any(word in other for other in {*there} - {word})]
     return f"{', '.join(longest)}: {term.meaning}" if there else ""
+
+
+def _labels(explanation: Explanation, screen: str) -> Iterator[str]:
+    """Yield what labels on the screen mean: names that a score follows, or that are in brackets.
+
+    Sinks and the labels among the terms of the explanation itself are left out.
+    """
+    known = {word for term in explanation.terms for word in term.words}
+    for label in (*LABELS.values(), *UNLABELLED.values()):
+        stands = re.search(rf"(?<!\w)({label.said}|{label.short})(\)| +(\.\d|1\.0))", screen)
+        if stands and label.said not in known and label.name not in SINKS:
+            yield f"{stands[1]}: {label.meaning}."
 
 
 def _together(sentences: Sequence[str]) -> str:

@@ -224,7 +224,7 @@ def refuse_ignored(model: str, options: LoadOptions, shape: Iterable[str]) -> No
     if first is not None and model != "mha":
         option = "--" + first.replace("_", "-")
         chooses = "; --head chooses heads" if first == "heads" else ""
-        raise UsageError(f"{option} shapes the library's own attention: add --model mha{chooses}")
+        raise UsageError(f"{option} shapes attnviz's own attention: add --model mha{chooses}")
     for name, value in (("max-memory", options.max_memory), ("offload", options.offload)):
         if value is not None and options.device != "auto":
             raise UsageError(f"--{name} is for --device auto, which places layers: add that")

@@ -123,7 +123,7 @@ class PromptPair(Options):
     pairs: Path | PromptPairs | None = option(
         "FILE",
         "Many pairs: JSON lines or CSV with clean and corrupt columns and, optionally, “answer”, "
-        "“foil” and “and” (a second text); - reads standard input.",
+        "“foil” and “and” (a second text); use - for standard input.",
         brief="Many pairs: JSON lines or CSV.",
     )
 

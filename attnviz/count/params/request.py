@@ -39,9 +39,11 @@ class _Attention(Options, panel="Shape: attention"):
     kv_heads: int | None = option("K", "Number of key/value heads (default: H).")
     head_dim: int | None = option("N", "Head dimension (default: D / H).")
     v_head_dim: int | None = option("N", "Dimension of a head's values (default: head-dim).")
-    bias: bool | None = option("", "Biases everywhere (default: none).", name="--bias/--no-bias")
+    bias: bool | None = option(
+        "", "Biases in all linear layers (default: none).", name="--bias/--no-bias"
+    )
     window: int | None = option("N", "Sliding window, in tokens (default: none).")
-    linear: bool = flag("Linear attention, with a state of fixed size.")
+    linear: bool = flag("Linear attention, with a fixed-size state.")
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ class _FeedForward(Options, panel="Shape: MLP (feed-forward)"):
 
 
 @dataclass(frozen=True)
-class _Rest(Options, panel="Shape: the rest"):
+class _Rest(Options, panel="Shape: other"):
     layers: int | None = option("L", "Number of layers (default: 1).")
     vocab: int | None = option("N", "Vocabulary size (default: none).")
     tied: bool | None = option(
@@ -86,7 +88,7 @@ class ShapeOptions(_Rest, _FeedForward, _Latent, _Attention):
 
 
 @dataclass(frozen=True)
-class Running(Options, panel="Running it"):
+class Running(Options, panel="Inference"):
     """The options for the lengths, dtypes and memory with which a model runs."""
 
     tokens: int | None = option(
@@ -113,9 +115,9 @@ class Running(Options, panel="Running it"):
     )
     memory: str | None = option(
         "SIZE",
-        "Check whether it fits in this much memory: 24GB (1 GB = 10⁹ bytes) or 24GiB (1 GiB = 2³⁰ "
-        "bytes).",
-        brief="Check whether it fits in 24GB or 24GiB.",
+        "Check whether the model fits in this much memory, such as 24GB (1 GB = 10⁹ bytes) or "
+        "24GiB (1 GiB = 2³⁰ bytes).",
+        brief="Check whether it fits in SIZE, such as 24GB or 24GiB.",
     )
 
     def __post_init__(self) -> None:
@@ -132,7 +134,7 @@ def complete_gpu(incomplete: str) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Serving(Options, panel="Serving it on a GPU"):
+class Serving(Options, panel="Serving on a GPU"):
     """The options for serving on GPUs: which ones, and what takes memory besides the model."""
 
     gpu: tuple[str, ...] = option(
@@ -141,9 +143,9 @@ class Serving(Options, panel="Serving it on a GPU"):
         "by commas (H100 or L4,A10G), or “all”; may be repeated.",
         (),
         autocompletion=complete_gpu,
-        brief="Check which GPUs it fits on: H100, L4,A10G or all.",
+        brief="Check which GPUs it fits on, such as L4,A10G or all.",
     )
-    chunk: int = option("N", "With --gpu: at most this many prompt tokens in one pass.", 2048)
+    chunk: int = option("N", "With --gpu: prefill chunk size, in tokens.", 2048)
     overhead: str = option(
         "SIZE", "With --gpu: memory for the driver, kernels and the allocator.", "1GiB"
     )

@@ -19,7 +19,7 @@ class AlignOptions(Options):
 
     audio: tuple[str, ...] = option(
         "FILE|DIR",
-        "Audio files with word timings, or a directory of them; may be repeated.",
+        "Audio files that --words covers, or a directory of them; may be repeated.",
         (),
         brief="Audio files, or a directory of them.",
     )
@@ -33,7 +33,7 @@ class AlignOptions(Options):
         "FILE",
         "Sentence pairs with gold word alignments, one pair per line: source ||| target ||| 0-0 "
         "1?2.",
-        brief="Lines: source ||| target ||| 0-0 1?2.",
+        brief="Gold word alignments: source ||| target ||| 0-0 1?2.",
     )
     prefix: str = option(
         "TEXT", "Text to put before each source, such as T5's task prefix.", "", words=True
@@ -80,8 +80,9 @@ class AlignRequest(IndexBase):
     most: int = option("N", "Select at most N heads.", 10, min=1, max=64)
     recipe: Literal["openai", "transformers"] | None = option(
         "NAME",
-        "For audio, how to time a token: openai (default) takes its start from the row that "
-        "predicts it; transformers takes its end from the row where it is the input.",
+        "For audio, how tokens get timestamps: openai (default) takes a token's start from the "
+        "attention of the step that predicts it, transformers its end from that of the step that "
+        "reads it.",
         brief="Rows aligned with audio: openai, transformers.",
     )
     seed: int = option("N", "Random seed (random sets of heads, intervals).", 0, min=0)

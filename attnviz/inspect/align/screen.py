@@ -123,7 +123,7 @@ def _sets(report: AlignReport) -> tuple[doc.Table, doc.Facts]:
     columns: list[doc.ColumnOf[HeadSet]] = [
         doc.ColumnOf("set", lambda row: row.name, right=False),
         doc.ColumnOf("error", lambda row: scale.write(row.error)),
-        doc.ColumnOf("95%", lambda row: span(row.interval), keep=5),
+        doc.ColumnOf("95% CI", lambda row: span(row.interval), keep=5),
         doc.ColumnOf("chosen less", lambda row: span(row.apart, "+"), keep=4),
         *further,
         doc.ColumnOf("heads", lambda row: _names(report, row.heads), right=False, keep=3),

@@ -112,9 +112,9 @@ def _strongest(report: AtlasReport) -> str:
     query, key = link_ends(fired.link)
     weight, base, even = map(share, (fired.link.weight, fired.usual, fired.even))
     return (
-        f"No head favours any token more than expected by chance. {_name(report, best)} fires "
-        f"most strongly relative to its control: “{query}” attends to “{key}”, {weight} (control "
-        f"{base}, uniform {even})."
+        f"No head attends to any token significantly more than by chance. {_name(report, best)} "
+        f"fires most relative to its control: {weight} from “{query}” to “{key}” (control {base}, "
+        f"uniform {even})."
     )
 
 
@@ -157,7 +157,7 @@ def _ranking(report: AtlasReport, brief: bool = False) -> doc.Table:
         )
     columns += _place_columns(lambda head: head.strongest, "strongest", cuts=brief)
     if not (brief and preferring):
-        columns.append(doc.ColumnOf("pattern (chance)", _pattern, right=False, keep=3))
+        columns.append(doc.ColumnOf("label (chance)", _pattern, right=False, keep=3))
     return doc.table(
         report.ranking,
         *columns,
@@ -207,7 +207,7 @@ def _grid(report: AtlasReport) -> doc.HeadGrid:
     return doc.head_grid(
         {(head.layer, head.head): cell(head) for head in report.heads},
         report.index_base,
-        title=[(f"Texts with a link of at least {share(HALF)}", True)],
+        title=[(f"Share of texts with an attention weight of at least {share(HALF)}", True)],
         scale=doc.Scale([(at / 4, whole_percent(at / 4)) for at in range(5)], "share of texts"),
     )
 

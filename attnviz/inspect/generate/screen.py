@@ -195,7 +195,7 @@ def _copied(report: GenerateReport, name: str) -> str:
     mean = f" (mean over heads: {sum(copies.values()) / len(copies):.0f})" * (len(copies) > 1)
     count = copies[report.head]
     match = "matches" if count == 1 else "match"
-    return f"Of the {steps}, {count} {match} the one that {name} attends to most{mean}"
+    return f"{count} of the {steps} {match} the one that {name} attends to most{mean}"
 
 
 def _written(text: str, max_width: int) -> str:

@@ -52,7 +52,7 @@ _LEAST_ROWS, _TEXT = 2, 7
 _EDGES = 3  # the lines of the edges of two frames, one above the other, that one frame has not
 _SMALL_MAP = 61  # the columns of a map with a short legend
 _WIDE = 100  # the columns from which the lines may be more than those of the map
-_IN_TABLES = ("loss up", "fires")
+_IN_TABLES = ("hurts", "fires")
 _IN_FINDING = ("label", "ablated")
 _LEFT_OUT = (_IN_TABLES, (*_IN_TABLES, "label"), (*_IN_TABLES, *_IN_FINDING), _IN_FINDING)
 """The lines that a first screen may leave out, as its tables or its finding say the same."""
@@ -155,7 +155,7 @@ def _attends(card: HeadCard, label: HeadLabel) -> str:
         query, key = quoted_ends(shown, links[0].link)
         copy, weight = links[0].copy, share(links[0].weight)
         after = "" if copy is None else f", which followed {quoted_word(shown.record.keys, copy)}"
-        return f"attends from {query} to {key}{after} ({weight})."
+        return f"attends ({weight}) from {query} to {key}{after}."
     if measure.target and label.name not in SINKS and math.isnan(label.on_text):
         return f"has nothing to do here: {measure.absent.format(text='the text')}."
     if measure.target and label.name not in SINKS:
@@ -179,7 +179,7 @@ def _attends(card: HeadCard, label: HeadLabel) -> str:
             return f"{diffuse}{most}."
         if link.weight < LIGHT:
             return f"links no two words strongly here; strongest: {pair} ({weight}){rest}."
-        return f"links {pair} most strongly here ({weight}){rest}."
+        return f"attends most strongly here ({weight}) from {query} to {key}{rest}."
     return f"{diffuse or 'links no two words here'}{rest}."
 
 
@@ -232,7 +232,7 @@ def _lines(card: HeadCard, without: Collection[str] = ()) -> list[doc.Part]:
     lines = {
         "label": (_label(card), "label"),
         "ablated": (_without(card), "loss"),
-        "loss up": (_hurts(card), "hurts"),
+        "hurts": (_hurts(card), "hurts"),
         "fires": (fires, "fires"),
         "adds": (_writes(card), "writes"),
         "copies": (_copies(card), "copies"),
@@ -269,7 +269,7 @@ def _label(card: HeadCard) -> list[str]:
 def _support(pattern: PatternScores, label: str) -> list[str]:
     """Return the chance level, the interval and the sample of a head's label."""
     ends = interval(pattern, label)
-    between = [f"95% {ends}"] if ends else []
+    between = [f"95% CI {ends}"] if ends else []
     return [f"chance {short(pattern.chance)}", *between, behind(pattern, label)]
 
 
@@ -279,9 +279,9 @@ def _without(card: HeadCard) -> list[str]:
         return []
     mean, ends = effect.shown(report.metric), interval_words(report, effect)
     words = [effect_words(report, effect)]
-    words += [f"95% {ends}" + " includes 0" * mean.unclear] if ends else []
+    words += [f"95% CI {ends}" + " includes 0" * mean.unclear] if ends else []
     if mean.base_rate is not None:
-        words.append(f"random vector {mean.base_rate:+.3g}")
+        words.append(f"control {mean.base_rate:+.3g} (random vector)")
     return [*words, counted(len(report.texts), "text")]
 
 
@@ -289,7 +289,7 @@ def _hurts(card: HeadCard) -> list[str]:
     if not card.hurts or not _matters(card):
         return []
     words = [f"{_quoted(hurt)} {hurt.change:+.1f}" for hurt in card.hurts[:_NAMED]]
-    return [f"{listed(words)} nats, of {counted(card.predictions, 'token')}"]
+    return [f"{listed(words)} nats, the largest of {counted(card.predictions, 'token')}"]
 
 
 def _writes(card: HeadCard) -> list[str]:
@@ -303,9 +303,9 @@ def _writes(card: HeadCard) -> list[str]:
     if first.attribution.span is not None:
         answer = f"the answer's {first.answer}"
     p = probability(dict(first.attribution.top)[first.attribution.answer])
-    read = "" if source is None else f", from {placed(first.keys(card.key), source.key)}"
+    read = "" if source is None else f", read from {placed(first.keys(card.key), source.key)}"
     base = "" if effect.base is None else f"; control {logits(effect.base)}"
-    return [f"{logits(effect.value)} to the logit of {answer} ({whole}, p = {p}){read}{base}"]
+    return [f"{logits(effect.value)} to the logit of {answer} (logit {whole}, p = {p}){read}{base}"]
 
 
 def _towards(card: HeadCard, brief: bool = False) -> str:
@@ -364,7 +364,10 @@ def _shares(
     """Return the words of the first clear shares and the base rate, or why there are none."""
     if words:
         base = clear[0].share.base_rate
-        return [*words[:_NAMED], "" if base is None else f"others {whole_percent(base)}"]
+        return [
+            *words[:_NAMED],
+            "" if base is None else f"mean of other heads {whole_percent(base)}",
+        ]
     if not every:
         return []
     return [_FEW] if all(read.share.interval is None for read in every) else [none]

@@ -15,7 +15,7 @@ import numpy as np
 
 from attnviz.draw import document as doc
 from attnviz.draw.arcs import arcs_lines, text_columns
-from attnviz.draw.labels import token_labels, visible, width
+from attnviz.draw.labels import token_labels, visible, width, word_label
 from attnviz.draw.maps import thumbnails_fit
 from attnviz.draw.palette import STEPS, Tint, shades
 from attnviz.draw.provenance import label_source, probability, share
@@ -242,8 +242,10 @@ def text_maps(
         plain = (word for word, text in texts if text.strip() and not is_punctuation(text))
         word = chosen or Word(next(plain, range(len(queries) - 1, len(queries))))
         asking, token = [*word.span], named_word(queries, word)
-        if len(asking) == 1 and any(asking[0] in whole and len(whole) > 1 for whole in ranges):
-            token = f"piece {token}"
+        around = [whole for whole in ranges if asking[0] in whole and len(whole) > 1]
+        if len(asking) == 1 and around:
+            piece = word_label([queries.texts[asking[0]]])
+            token = f"“{piece}” of {named_word(queries, Word(around[0]))}"
     weights = attention_from(run, asking)
     weights[:, sink_of(run.record)[1] & (not sink)] = np.nan
     if run.record.causal:
@@ -494,7 +496,7 @@ def _agreed_table(report: HeadsReport, links: Sequence[WordLink], heads: int) ->
     return doc.table(
         links,
         doc.ColumnOf("", ends, right=False),
-        doc.ColumnOf("best", lambda link: run.name(*link[2:4]), right=False, tone="strong"),
+        doc.ColumnOf("top head", lambda link: run.name(*link[2:4]), right=False, tone="strong"),
         doc.ColumnOf("weight", lambda link: share(link.weight)),
         doc.ColumnOf("control", lambda link: share(link.habit), keep=4),
         *agree[: 2 * tested],

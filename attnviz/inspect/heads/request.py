@@ -38,7 +38,7 @@ class Kinds(Options):
     target: str | None = option(
         "TEXT",
         "Decoder text for --kind decoder and cross (default: the model's own greedy output); "
-        "with mha, the text of the queries, which attend to TEXT.",
+        "with mha, the text of the queries; TEXT is that of the keys.",
         words=True,
     )
 
@@ -64,8 +64,8 @@ class ViewOptions(Options, panel="View"):
     )
     sink: bool | None = option(
         "",
-        "List links to the attention sink (first token, special tokens) too; --no-sink also drops "
-        "it from the maps.",
+        "List links to the attention sink (first token, special tokens). Default: the sink is only "
+        "in the maps; --no-sink leaves it out of them as well.",
         name="--sink/--no-sink",
     )
     norm_weighted: bool = flag(
@@ -74,7 +74,7 @@ class ViewOptions(Options, panel="View"):
     ablate: tuple[str, ...] = option("HEADS", "Zero-ablate these heads, named as in --head.", ())
     sort: str | None = option(
         "MEASURE",
-        f"Order the heads by {', '.join(_SAID[:-1])} or {_SAID[-1]}; largest first.",
+        f"Sort the heads by {', '.join(_SAID[:-1])} or {_SAID[-1]}; largest first.",
         autocompletion=_complete,
     )
     reverse: bool = flag("Sort smallest first.")
@@ -96,7 +96,7 @@ class ViewOptions(Options, panel="View"):
 
 
 @dataclass(frozen=True)
-class Compared(Options, panel="The library's own attention (--model mha)"):
+class Compared(Options, panel="attnviz's own attention (--model mha)"):
     """The options that put variants of the library's own attention side by side."""
 
     compare_mask: bool = flag(

@@ -144,13 +144,13 @@ def _told(run: HeadsRecord, telling: Telling) -> str:
     name, weight, heads = run.name(link.layer, link.head), share(telling.weight), len(run.heads)
     if why == "induction" and telling.copy is not None:
         copy = quoted_word(run.record.queries, telling.copy)
-        return f"Induction: {query} attends to {key}, which followed {copy} ({name} {weight})."
+        return f"Induction: {name} attends ({weight}) from {query} to {key}, which followed {copy}."
     if why == "label":
         label = run.scores(link.layer, link.head).label
         mean = share(telling.others)
         also = f"; other later words attend to {key} too (mean {mean})"
         also *= telling.others >= telling.weight
-        return f"{name} ({label.said}) links {query} to {key} ({weight}){also}."
+        return f"{name} ({label.said}) attends ({weight}) from {query} to {key}{also}."
     if why == "asked":
         compared = f"{weight}, control {share(link.habit)}"
         unclear = f"with {counted(heads, 'head')} to choose from, this may be chance"
@@ -164,7 +164,7 @@ def _told(run: HeadsRecord, telling: Telling) -> str:
         return f"{few} too few to test links. Furthest above its control: {pair}."
     p = f"p = {probability(link.chance)}"
     if why == "nearest":
-        closest = f"{query} → {key} ({best}; {p}, threshold {share(CHANCE)})"
+        closest = f"{query} → {key} in {name} ({weight}; {p}, threshold {share(CHANCE)})"
         return f"No word pair is significant; the closest is {closest}."
     if why in ("local", "function"):
         only = "neighbours" if why == "local" else "function words"

@@ -156,7 +156,7 @@ def block_table(report: LensReport, blocks: Sequence[BlockReading], words: int) 
     return doc.table(
         blocks,
         doc.ColumnOf(
-            "after block",
+            "after",
             lambda block: report.block_name(block.block) + " (final)" * (block is end),
             right=False,
         ),
@@ -243,7 +243,7 @@ def _caveats(report: LensReport) -> list[str]:
             f"what each adds to a token's logit as the {report.kind} of the answer, read with the "
             "norms' scales at the end, less its mean over the context."
         )
-    sums = f"The parts sum to each token's logit (Δ at most {report.reading.apart:.1g})."
+    sums = f"The parts sum to each token's logit (error at most {report.reading.apart:.1g})."
     return [*caveats, f"heads: {written} {sums}"]
 
 

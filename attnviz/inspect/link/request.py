@@ -15,9 +15,9 @@ class _Question(Options, panel="What to explain"):
 
     head: str | None = option(
         "HEAD",
-        "The head, such as L1H2, or a label such as induction (default: the head with the link "
-        "least likely to be due to chance; with --query or --key, the labelled head that attends "
-        "most).",
+        "The head, such as L1H2, or a label such as induction (default: the head with the most "
+        "significant link; with --query or --key, the labelled head that attends most strongly "
+        "from or to that token).",
         short="-H",
         brief="The head: L1H2, induction (default: picked automatically).",
     )
@@ -37,7 +37,7 @@ class _Question(Options, panel="What to explain"):
     )
     than: str | None = option(
         "WORD|INDEX",
-        "The key to compare with (default: the mean of all other keys that the query sees).",
+        "The key to compare with (default: the mean of all other keys visible to the query).",
         words=True,
         brief="The key to compare with (default: all others).",
     )
@@ -56,7 +56,7 @@ class _Stack(Options):
 
     kind: Literal["self", "encoder", "decoder", "cross"] | None = option(
         "KIND",
-        "Which attention in an encoder–decoder: encoder (default) or decoder; cross-attention is "
+        "The attention of an encoder–decoder: encoder (default) or decoder; cross-attention is "
         "not supported.",
         brief="For an encoder–decoder: encoder, decoder or cross.",
     )

@@ -80,7 +80,7 @@ def _hints(report: LinkReport) -> list[str]:
     hints, parts = list[str](), [part.part for part in report.of_side("key")]
     best = next((part for part in parts if part is not None), None)
     if best is not None and best.head is not None and not best.crosses and not report.many:
-        hints.append(f"--head {_name(report, best)}: one step back")
+        hints.append(f"--head {_name(report, best)}: trace that head in turn")
     if not report.many and report.first.asked.than is None:
         hints.append("--than KEY")
     hints += [] if report.many else ["--texts FILE"]
@@ -119,10 +119,10 @@ def part_table(report: LinkReport, most: tuple[int, int] | None = None) -> doc.T
 
     reached = [None if part.reached is None else f"{part.reached} of {count}" for part in parts]
     columns: list[tuple[str | doc.Column, list[str]]] = [
-        (f"lead{scale.times}", [scale.text(part.lead) for part in parts]),
+        (f"margin{scale.times}", [scale.text(part.lead) for part in parts]),
         ("95% interval", [interval_text(part.interval, scale) for part in parts]),
         ("random", _known(scale.text, [part.base for part in parts])),
-        ("controls ≥", _known(str, reached)),
+        ("controls as large", _known(str, reached)),
         ("p", _known(probability, [part.p for part in parts])),
         ("weight if removed", _known(probability, [part.without for part in parts])),
         (doc.Column("from", right=False), list(map(source, parts))),
@@ -265,7 +265,7 @@ def _finding(report: LinkReport) -> str:
     order = sorted(report.parts, key=lambda part: -part.lead)
     causes, largest = [part for part in order if _is_cause(report, part)], order[0]
     attend = f"{report.head} attend ({_weight(report)}) {_from_to(report)}"
-    whole = f"of the {report.sum:.2f}-nat lead"
+    whole = f"of the {report.sum:.2f}-nat margin"
     causes = [part for part in causes if part.lead >= _LEAST_NAMED * report.sum][:_NAMED]
     if fsum(part.lead for part in causes) >= _MAIN * report.sum:
         named = [f"{_called(report, part)} {nats(part.lead)}{_side(part)}" for part in causes]
@@ -333,11 +333,11 @@ def _because(report: LinkReport, part: LinkPart, verb: str, because: str) -> str
         f"{report.head} {verb} ({_weight(report)}) {_from_to(report)}{because} "
         f"{_by_what(report, part)}:"
     )
-    amount = f"{nats(part.lead)} of the {report.sum:.2f}-nat lead"
+    amount = f"{nats(part.lead)} of the {report.sum:.2f}-nat margin"
     if abs(part.lead - report.sum) < _WHOLE * abs(report.sum):
-        amount = f"{nats(part.lead)} nats, the whole lead"
+        amount = f"{nats(part.lead)} nats, the whole margin"
     elif abs(part.lead) > abs(report.sum):
-        amount = f"{nats(part.lead)} nats, above the whole lead ({report.sum:+.2f})"
+        amount = f"{nats(part.lead)} nats, above the whole margin ({report.sum:+.2f})"
     control = ""
     if part.base is not None and part.base * part.lead >= _NOTABLE_BASE * part.lead**2:
         control = f"; {nats(part.base)} with random words around"
@@ -391,7 +391,7 @@ def _of_many(report: LinkReport, best: LinkPart) -> str:
     ends = "" if best.interval is None else " [{}, {}]".format(*map(nats, best.interval))
     claim = (
         f"{count}: {report.head} attends to its key because of {_by_what(report, best)}: "
-        f"{nats(best.lead)}{ends} of the {report.sum:.2f}-nat lead"
+        f"{nats(best.lead)}{ends} of the {report.sum:.2f}-nat margin"
     )
     if best.base is None or len(report.prompts) < LEAST_TEXTS:
         return f"{claim}; {'no control' if best.base is None else 'too few prompts for intervals'}."
@@ -414,8 +414,8 @@ def _sum_words(report: LinkReport) -> doc.Words:
         over = "the mean of the other keys"
     apart = max(abs(prompt.capped - prompt.lead) for prompt in report.prompts)
     words = [
-        (f"lead over {over}", False),
-        (f"sum {report.sum:.3f} nats (Δ {apart:.4f})", True),
+        (f"margin over {over}", False),
+        (f"sum {report.sum:.3f} nats (error {apart:.4f})", True),
     ]
     if first.split.softcap is not None:
         words.append((f"after the softcap {first.capped:.3f}", False))
@@ -459,9 +459,9 @@ def _choice_words(report: LinkReport) -> doc.Words:
 
 def _caveats(report: LinkReport) -> list[str]:
     caveats = [
-        "lead: the key's score minus the mean score of the other keys that the query sees: the log "
-        "of the ratio of its weight to the geometric mean of theirs. Parts add up with the norms' "
-        "scale frozen at its value in this run: a part is a share of a sum, not an effect.",
+        "margin: the key's score minus the mean score of the other keys that the query sees: the "
+        "log of the ratio of its weight to the geometric mean of theirs. Parts add up with the "
+        "norms' scale frozen at its value in this run: a part is a share of a sum, not an effect.",
         "weight if removed: the exact weight if this head read the residual stream without the "
         "part, on the query or key side only, with norm and softmax recomputed.",
     ]
@@ -469,8 +469,9 @@ def _caveats(report: LinkReport) -> list[str]:
         caveats.append(
             f"random: the same part at the same positions, mean over "
             f"{counted(report.controls, 'prompt')} in which random words replace all but query and "
-            "key, the first token and special tokens; as large: in how many of these the part is "
-            "at least as large. It separates context from position; it does not test single links."
+            "key, the first token and special tokens; controls as large: in how many of these the "
+            "part is at least as large. It separates context from position, and tests no single "
+            "link."
         )
     if report.many and len(report.prompts) >= LEAST_TEXTS:
         caveats.append(

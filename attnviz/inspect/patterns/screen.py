@@ -88,9 +88,9 @@ _FINDING_FROM: dict[Source, str] = {
 }
 _PROBES = {
     "natural text": "English",
-    "random repeats": "random",
-    "random copies": "random",
-    "annotated sentences": "annotated",
+    "random repeats": "random tokens",
+    "random copies": "random tokens",
+    "annotated sentences": "annotated sentences",
     "text": "",
 }
 
@@ -190,7 +190,7 @@ def finding(report: PatternReport, watch: str | None) -> str:
     for most in (_TOLD, 2, 1):
         words = [f"{counts[name]} {label_named(name).said}" for name in named[:most]]
         others = sum(counts[name] for name in named[most:])
-        words += [f"{others} {'others' if others > 1 else 'other'}"] if others else []
+        words += [f"{others} with other labels"] if others else []
         sentence = f"{begin}{': ' if words else ''}{', '.join(words)}{also}{lack}."
         if len(sentence) <= LONGEST_FINDING:
             break
@@ -206,7 +206,7 @@ def _watched_finding(report: PatternReport, watch: str) -> str:
         explained = whole_percent(report.untestable[watch])
         return f"{label} cannot be tested: a fixed offset explains {explained} of {size}."
     ends = interval(best, watch)
-    support = [f"chance {score(best.base_rate.get(watch))}", *[f"95% {ends}"] * bool(ends), size]
+    support = [f"chance {score(best.base_rate.get(watch))}", *[f"95% CI {ends}"] * bool(ends), size]
     return (
         f"{labelled} of {counted(len(report.heads), 'head')} {'has' if labelled == 1 else 'have'} "
         f"the label {label}; best {report.head_name(best.place)} "
@@ -226,7 +226,7 @@ def gaps(report: PatternReport, watch: str | None = None, *, brief: bool = False
     rates = {label_named(name).said: rate for name, rate in report.untestable.items()}
     if brief:
         names = ", ".join(rates)
-        return [f"cannot be tested: {names} (a fixed offset does just as well)"] if rates else []
+        return [f"cannot be tested: {names} (a fixed offset scores as high)"] if rates else []
     sentences = []
     if rates:
         explained = ", ".join(f"{whole_percent(rate)} on {name}" for name, rate in rates.items())
@@ -458,7 +458,7 @@ def leaders_table(report: PatternReport) -> doc.Table:
         Leaders("best", lambda labelled: report.head_name(labelled[0].place), right=False),
         Leaders("score", lambda labelled: short(labelled[0].score)),
         Leaders("chance", lambda labelled: short(labelled[0].chance)),
-        Leaders("95%", lambda labelled: interval(labelled[0], labelled[0].label or "")),
+        Leaders("95% CI", lambda labelled: interval(labelled[0], labelled[0].label or "")),
         Leaders("n", lambda labelled: behind(labelled[0], labelled[0].label or "")),
         Leaders("heads", lambda labelled: str(len(labelled))),
     ]
@@ -501,7 +501,7 @@ def score_table(
         HeadColumn("chance", lambda entry: score(entry.base_rate.get(name))),
     ]
     if any(name in entry.intervals for entry in heads):
-        columns.append(HeadColumn("95%", lambda entry: interval(entry, name)))
+        columns.append(HeadColumn("95% CI", lambda entry: interval(entry, name)))
     columns.append(HeadColumn("n", lambda entry: behind(entry, name)))
     if report.control is not None:
         columns.append(HeadColumn("random", lambda entry: score(entry.control.get(name))))

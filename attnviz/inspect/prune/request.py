@@ -30,7 +30,7 @@ class _Removal(Options, panel="What to remove"):
         "RATIO",
         "Remove heads while held-out loss stays below RATIO × the full model's. The held-out texts "
         "also determine when to stop, so expect a higher ratio on other texts.",
-        brief="Remove heads while loss stays below RATIO.",
+        brief="Remove heads while loss stays below RATIO × the original.",
     )
     uniform: bool = flag(
         "Remove the same number of heads from each layer, so that weight matrices can be sliced."

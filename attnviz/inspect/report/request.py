@@ -14,7 +14,7 @@ class _Amount(Options, panel="How much to measure"):
         "AMOUNT",
         "Ablate only the heads that the gradient ranks highest, up to a limit such as 30s, 5m or "
         "20 heads.",
-        brief="Ablate only promising heads: 30s, 5m or 20 heads.",
+        brief="Limit on ablations: 30s, 5m or 20 heads.",
     )
     cards: int = option("N", "Number of heads to show cards for.", 5, min=0)
 

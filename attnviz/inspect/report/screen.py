@@ -129,10 +129,11 @@ def _labels(report: ModelReport, kinds: int) -> str:
     if not total:
         return f"None of {heads} has a label: no score is clearly above chance."
     words = [f"{counts[name]} {label_named(name).said}" for name in [*counts][:kinds]]
-    more = ", …" * (len(counts) > kinds)
-    named = f" ({', '.join(words)}{more})" if words else ""
+    cut_off = ", …" * (len(counts) > kinds)
+    named = f" ({', '.join(words)}{cut_off})" if words else ""
     resting = sum(len(scored.labelled(name)) for name in SINKS if name in scored.labels)
-    sinks = f", {resting} more {'is a sink' if resting == 1 else 'are sinks'}" if resting else ""
+    more = "is a sink head" if resting == 1 else "are sink heads"
+    sinks = f"; {resting} more {more}" if resting else ""
     return f"{total} of {heads} {'has' if total == 1 else 'have'} a label{named}{sinks}."
 
 
@@ -174,7 +175,7 @@ def _lines(report: ModelReport) -> list[doc.Part]:
         if cost.cache.bytes_per_token:
             lines["size"].append(f"{bytes_text(cost.cache.bytes_per_token)} of cache per token")
         lines["layers"] = _kinds(cost)
-        runs = [f"{info.dtype}, stored as {dtype_words(cost)}"]
+        runs = [f"{info.dtype} (weights stored as {dtype_words(cost)})"]
     else:
         lines["shape"].append(shape_words(info))
         built = report.counted.cases[0].built if report.counted is not None else None
@@ -182,12 +183,12 @@ def _lines(report: ModelReport) -> list[doc.Part]:
             parameters = f"{short_count(built.total)} parameters"
             lines["size"] = [parameters, bytes_text(built.weight_bytes)]
     if report.vocabulary is not None:
-        runs.append(f"{report.vocabulary:,} plain tokens")
+        runs.append(f"vocabulary {report.vocabulary:,} + special tokens")
     if report.context is not None:
-        runs.append(f"texts up to {report.context:,}")
+        runs.append(f"context {report.context:,} tokens")
     return [
         doc.Facts([(word, False) for word in words], name, _LEAD)
-        for name, words in (lines | {"runs": runs}).items()
+        for name, words in (lines | {"runs in": runs}).items()
         if words
     ]
 

@@ -176,7 +176,7 @@ def _table(report: RetrieveReport, most: int) -> doc.Table:
     columns: tuple[doc.ColumnOf[HeadRetrieval], ...] = (
         doc.ColumnOf("", lambda head: report.head_name(head.place), right=False),
         doc.ColumnOf("score", lambda head: share(head.score)),
-        doc.ColumnOf("95%", interval),
+        doc.ColumnOf("95% CI", interval),
         doc.ColumnOf("unasked", lambda head: share(head.unasked)),
         doc.ColumnOf("shuffled", lambda head: share(head.shuffled)),
         doc.ColumnOf(

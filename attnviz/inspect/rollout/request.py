@@ -11,7 +11,7 @@ from attnviz.options import ChatOption, Options, Reduction, Truncation, flag, op
 @dataclass(frozen=True)
 class _SelfAttention(Options):
     kind: Literal["self", "encoder", "decoder"] | None = option(
-        "KIND", "Follow the encoder (default) or the decoder of an encoder–decoder."
+        "KIND", "Trace the encoder (default) or the decoder of an encoder–decoder."
     )
     target: str | None = option(
         "TEXT",
@@ -23,7 +23,7 @@ class _SelfAttention(Options):
 @dataclass(frozen=True)
 class _View(Options, panel="View"):
     token: str | None = option("WORD|INDEX", "Trace this word instead of the last.", words=True)
-    values: bool = flag("Print the shares in the cells.")
+    values: bool = flag("Print the values in the cells.")
     sink: bool = option(
         "",
         "Keep the attention sink (first token, special tokens), or leave it out and rescale.",

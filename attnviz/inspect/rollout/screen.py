@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import NamedTuple
 
 import numpy as np
@@ -182,31 +182,26 @@ def _finding(report: RolloutReport) -> str:
             f"shares of the input, as tokens also mix in {layer_names(report.not_followed)}."
         )
     noun = "content word" if content else "word"
-    end = f"; {itself} keeps {shares[own]:.0%}"
-    if at_sink.any() and not report.keep_sink:
-        special = " and ".join(
-            dict.fromkeys(token_labels(tokens)[at] for at in np.flatnonzero(at_sink))
-        )
-        end += f"; sink {special} ({float(row[at_sink].sum()):.0%}) left out"
+    stays = f", and {shares[own]:.0%} stays on {itself}"
+    begin = "Excluding the sink, " * (bool(at_sink.any()) and not report.keep_sink)
     flat = report.uniform()
     base = {span: max(even * len(span), float(flat[list(span)].sum())) for span in order}
     order.sort(key=lambda span: base[span] - shares[span])
     high = [span for span in order if shares[span] >= _MORE + base[span]]
     rival = max((shares[span] for span in others if span not in high), default=0.0)
     clear = [span for span in high if rival < _TIE * shares[span]]
-    for count in range(_NAMED, 0, -1):
+    claims = list[str]()
+    for count, end in product(range(_NAMED, 0, -1), (stays, "")):
         spans = (clear or order)[:count]
-        words = [quoted_word(tokens, span) for span in spans]
-        values = [f"{shares[span]:.0%} (uniform {base[span]:.0%})" for span in spans]
-        stands = f"stand{'s' * (len(spans) == 1)} out in the rollout from {word}"
-        claim = f"{listed(words)} {stands}: {listed(values)}{end}."
+        words = listed([quoted_word(tokens, span) for span in spans])
+        values = listed([f"{shares[span]:.0%} (uniform {base[span]:.0%})" for span in spans])
+        s = "s" * (len(spans) == 1)
+        claim = f"{words} stand{s} out in the rollout from {word}: {values}{end}."
         if not clear:
-            pairs = [f"{name} at {value}" for name, value in zip(words, values, strict=True)]
-            closest = f"; closest: {listed(pairs)}" * bool(pairs)
+            closest = f"; {words} come{s} closest, at {values}" * bool(spans)
             claim = f"No {noun} stands out in the rollout from {word}{closest}{end}."
-        if fits_two_lines(claim):
-            break
-    return claim
+        claims.append(f"{begin}{claim[0].lower() if begin else claim[0]}{claim[1:]}")
+    return next(filter(fits_two_lines, claims), claims[-1])
 
 
 def _left_out(report: RolloutReport) -> str:
@@ -250,8 +245,13 @@ def _texts(report: RolloutReport, kept: _Kept, lines: int = 0) -> doc.Maps:
     asking = tokens.taken([report.query])
     word = quoted_word(tokens, words_of_tokens(tokens)[report.query])
     origin = f"where attention leads from {word}" if report.not_followed else f"from {word}"
+    sink = ""
+    if report.at_sink.any() and not report.keep_sink:
+        names = dict.fromkeys(token_labels(tokens)[at] for at in np.flatnonzero(report.at_sink))
+        share = float(report.matrix[query][report.at_sink].sum())
+        sink = f"; sink {' and '.join(names)} ({share:.0%}) left out"
     rows = {
-        f"rollout {origin}, relative to max": kept.rollout[query],
+        f"rollout {origin}, relative to max{sink}": kept.rollout[query],
         f"last layer: attention from {word}, relative to max": kept.layer[query],
     }
     maps = [

@@ -34,8 +34,8 @@ class _Question(Options, panel="What to explain"):
 class _Inputs(Options, panel="What to explain"):
     inputs: bool = flag(
         "Show how much the answer's log-probability (with --foil: the logit difference) drops when "
-        "a word is replaced by others, and when attention to it is blocked (integrated gradients "
-        "instead for texts over 128 tokens)."
+        "each word is replaced by other words, and when attention to it is blocked. Texts over 128 "
+        "tokens: integrated gradients instead."
     )
     draws: int = option(
         "N", "For --inputs: number of other words to try at each position.", 20, min=2

@@ -124,7 +124,7 @@ def _prediction_line(report: WhyReport) -> doc.Facts:
     words = [f"{name} {probability(value)}" for name, value in _likeliest(first, LONGEST_TOKEN)]
     tokens, position = first.given.predicted, first.attribution.position
     at = f"at {placed(tokens, position)} " if position != len(tokens) - 1 else ""
-    lead = "answer: " if first.attribution.span is not None else f"{at}predicts "
+    lead = "answer: " if first.attribution.span is not None else f"{at}top tokens: "
     return doc.Facts([(f"{lead}{words[0]}", True), *((word, False) for word in words[1:])])
 
 
@@ -498,7 +498,7 @@ def _sum_words(report: WhyReport) -> doc.Words:
         *((word, False) for word in words),
         (f"sum {report.sum:.3f}", True),
         (f"logit {before}{report.logit:.3f}", False),
-        (f"Δ {report.apart:.4f}", False),
+        (f"error {report.apart:.4f}", False),
     ]
 
 

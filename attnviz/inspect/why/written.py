@@ -118,7 +118,7 @@ def _table(report: WhyReport, effects: Sequence[HeadEffect], title: str) -> doc.
     ]
     names, values = zip(*((report.name(row.head), row.value) for row in effects), strict=True)
     table = ranked_table(title, names, values, scale, columns, [row.unclear for row in effects])
-    return explained(table, "control", "another word replaces the answer in the prompt")
+    return explained(table, "control", "the answer is replaced by another word in the prompt")
 
 
 def label_text(report: WhyReport, head: HeadKey) -> str:
@@ -230,7 +230,7 @@ def _neuron_facts(report: WhyReport, block: NeuronReading) -> doc.Words:
         (f"The {_block_name(report, block)} {logits(block.part)}", True),
         (f"{len(block.written):,} neurons {logits(total)}", False),
         *[(f"bias {logits(block.bias)}", False)] * bool(block.bias),
-        (f"Δ {abs(total + block.bias - block.part):.4f}", False),
+        (f"error {abs(total + block.bias - block.part):.4f}", False),
     ]
     off, near = block.off(), block.nearly_off()
     if off is None or near is None:

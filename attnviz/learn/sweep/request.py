@@ -14,7 +14,7 @@ _NUMBER = re.compile(r"0*[1-9][0-9]{0,17}")
 
 @dataclass(frozen=True)
 class _Heads(Options):
-    heads: str = option("LIST", "Numbers of heads to compare.", "1,2,4,8")
+    heads: str = option("LIST", "Head counts to compare.", "1,2,4,8")
 
     @property
     def numbers(self) -> tuple[int, ...]:
@@ -44,7 +44,7 @@ class _Learned(Options, panel="What to learn"):
         brief="induction (default), copy or majority.",
     )
     text: Path | None = option(
-        "FILE", "Learn to predict the next character of this UTF-8 text instead."
+        "FILE", "Train on next-character prediction of this UTF-8 text instead."
     )
     steps: int = option("N", "Training steps per model.", 500, min=1)
     seeds: int = option(

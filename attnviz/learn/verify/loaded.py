@@ -70,7 +70,7 @@ def verify_model(
     request.refuse_own_options(name or info.name)
     if isinstance(model, OwnAttention):
         raise UsageError(
-            f"{info.name!r} is the library's own attention, which is compared with others if no "
+            f"{info.name!r} is attnviz's own attention, which is compared with others if no "
             "model is given: leave it out"
         )
     read, cut = (SENTENCE, True) if text is None else (text, request.truncate)

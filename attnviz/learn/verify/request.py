@@ -9,7 +9,7 @@ from attnviz.options import OwnShape, Seed, Truncation, flag, option, typed_name
 
 
 @dataclass(frozen=True)
-class _Own(OwnShape, panel="The library's own attention"):
+class _Own(OwnShape, panel="attnviz's own attention"):
     causal: bool | None = option(
         "", "Mask later tokens in --steps (default: yes).", name="--causal/--no-causal"
     )
@@ -18,7 +18,7 @@ class _Own(OwnShape, panel="The library's own attention"):
         "d_model 4, 2 heads).",
         brief="Show each step with shapes and values.",
     )
-    seq: int | None = option("N", "Number of tokens in a text (default: 7).", min=2)
+    seq: int | None = option("N", "Sequence length (default: 7).", min=2)
     keras: bool | None = option(
         "", "Also compare with Keras layers (default: if installed).", name="--keras/--no-keras"
     )
@@ -44,6 +44,6 @@ class VerifyRequest(Truncation, _Own, Seed):
             if value != own.default:
                 yes, _, no = typed_name(own).partition("/")
                 raise UsageError(
-                    f"{no if value is False else yes} is about the library's own attention: leave "
+                    f"{no if value is False else yes} is about attnviz's own attention: leave "
                     f"out --model {model}"
                 )

@@ -22,7 +22,7 @@ from attnviz.learn.verify.report import (
     worst,
 )
 
-_OWN_NAME = "the library's own attention"
+_OWN_NAME = "attnviz's own attention"
 _DECIMALS = 3
 _TONES: dict[Verdict, Tone] = {"fail": "bad", "pass": "good", "skipped": "skipped"}
 

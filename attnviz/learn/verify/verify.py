@@ -63,7 +63,7 @@ def verify_own(
     sizes = _sizes(request)
     if dtype not in ("auto", "float32", "float64"):
         raise UsageError(
-            f"the library's own attention is verified in float32 or float64, got --dtype {dtype}"
+            f"attnviz's own attention is verified in float32 or float64, got --dtype {dtype}"
         )
     dtype = "float32" if dtype == "auto" else dtype
     use_threads(1)

@@ -107,10 +107,10 @@ class _Measure(Options, panel="What to measure"):
     answer: str | None = option(
         "TOKEN",
         "With --foil, measure the change in logit(answer) - logit(foil). Without it, TOKEN is a "
-        "classifier's label: measure the change in the loss on that label.",
+        "class label: measure the change in the loss on that label.",
         words=True,
     )
-    foil: str | None = option("TOKEN", "The other token: see --answer.", words=True)
+    foil: str | None = option("TOKEN", "The wrong token to compare with --answer.", words=True)
     positions: Positions = option(
         "WHICH", "Measure over all predictions, or only over the last one in each text.", "all"
     )

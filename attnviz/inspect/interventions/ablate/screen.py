@@ -191,11 +191,11 @@ def where_it_hurts(report: AblationReport) -> list[doc.Part]:
     return [doc.Maps(maps, [(title, True)], texts=True, scale=scale)]
 
 
-def _token_maps(report: AblationReport) -> list[doc.Map]:
+def _token_maps(report: AblationReport, most: int = _MOST_FOLLOWED) -> list[doc.Map]:
     order, tokens = report.ranking(), (report.targets or report.texts)[0]
     ranked = (*report.joint, *order.matter, *order.harm) or report.effects
     known = [effect for effect in ranked if effect.token_losses]
-    losses = [np.asarray(e.token_losses[0], dtype=float) for e in known[:_MOST_FOLLOWED]]
+    losses = [np.asarray(e.token_losses[0], dtype=float) for e in known[:most]]
     changes = [np.where(np.isfinite(loss), loss, np.nan) for loss in losses]
     limit = max((float(np.nanmax(np.abs(own), initial=0.0)) for own in changes), default=0.0)
     maps = []
@@ -237,7 +237,11 @@ def _first(report: AblationReport, columns: int, lines: int) -> list[doc.Group]:
     least = sum(_AROUND + kept - (kept == own) for kept, own in zip(keep, rows, strict=True))
     if report.by_token:
         return [_by_token(report, columns, lines - least - joint), ranked._replace(yields=1)]
-    grid, texts, left = head_grid(report, scaled=False), _token_maps(report), lines - least - joint
+    grid, texts, left = (
+        head_grid(report, scaled=False),
+        _token_maps(report, lines),
+        lines - least - joint,
+    )
     if grid is not None:
         broken = math.ceil(len(grid.columns) / max((columns - 4) // _CELL, 1))
         tall = 1 + len(grid.rows) * broken + (broken == 1)

@@ -259,7 +259,9 @@ def _asked(
             "two that differ with --answer and --foil"
         )
     missing = "--foil" if request.answer or typed.answer else "--answer and --foil"
-    raise UsageError(f"both prompts predict {answer.text!r}: nothing to compare, add {missing}")
+    raise UsageError(
+        f"both prompts predict {answer.text!r}, so there is nothing to compare: add {missing}"
+    )
 
 
 def _start(option: str, typed: str | None, top: int, tokens: Tokens) -> AskedToken:

@@ -19,7 +19,7 @@ class _Into(Options):
     into: Into | None = option(
         "WHAT",
         "Follow paths only into later heads' queries, keys or values (default: all three).",
-        brief="Only into queries, keys or values.",
+        brief="Follow paths only into queries, keys or values.",
     )
 
 
