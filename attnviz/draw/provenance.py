@@ -45,6 +45,11 @@ def probability(value: float) -> str:
     return f"{value:.3f}"[1:] if value >= 0.0005 else f"{value:.0e}"
 
 
+def p_value(value: float) -> str:
+    """Return the p of a test, such as ``.021``: with three digits where thresholds are near."""
+    return f"{value:.3f}"[1:] if 0.0005 <= value < 0.0995 else probability(value)
+
+
 ONE_PASS = "all attention weights come from one forward pass over this text alone"
 """How ``--explain`` begins below the maps of one text."""
 

@@ -292,7 +292,7 @@ class _Text:
         best = strongest({name: reached[name] for name in clear})
         if best is None:
             return None
-        return _label(best, scores[best], bases.scores[best], "text", evidences[best].events)
+        return _label(best, scores[best], bases.scores[best], "text", bases.rows[best])
 
     def _described(
         self, scores: Scores, sink: float, even_sink: float, bases: BaseRates

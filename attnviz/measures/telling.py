@@ -7,9 +7,9 @@ The candidates stand in this order, and the first that has evidence is said:
    nothing else, to a mark, as in code; a function word that repeats comes after 3;
 2. *reference*: a link that beats chance from a pronoun to an earlier content word, from a verb to a
    noun before it that is not its neighbour, or from a word to another copy of it;
-3. *label*: a head whose known label is about two words, coreference or subject, and that links
-   two such words here: a pronoun, or what looks like a verb, to a noun before it; pronouns first,
-   then words that are no neighbours;
+3. *label*: a head whose known label is about two words, coreference, subject or object, and that
+   links two such words here: a pronoun, or what looks like a verb, to a noun before it, or a noun
+   to a verb before it; pronouns first, then words that are no neighbours;
 4. *asked*: a pronoun, a word that repeats, a verb, or a closing mark, and the word before it that a
    reader of the text would connect with it, where one head does so, at least ``_OVER_HABIT`` times
    as much as elsewhere; without any test, and only if there is nothing above;
@@ -18,9 +18,9 @@ The candidates stand in this order, and the first that has evidence is said:
 
 The evidence of 1 and 3 is the label, which other texts gave, and that the word gets most of what
 the query gives to words other than the sink, at least ``LEAST`` of it; in 3 more than its control,
-what the head gives to words as far away elsewhere, and clearly more than any other word gets. That
-of the others is the chance of ``attnviz.measures.word_links``; *asked* has none, and no more is
-said than its weight.
+what the head gives to words as far away elsewhere, and clearly more than any other word gets, or
+gives to it without a reason (see ``rivals``). That of the others is the chance of
+``attnviz.measures.word_links``; *asked* has none, and no more is said than its weight.
 The pronouns and verbs are English: a text in another language has the other candidates.
 """
 
@@ -51,6 +51,7 @@ _ALONE, _OVER_HABIT = 0.4, 2.0
 """The least weight of one head that answers what a person would ask, without any other evidence,
 and the least multiple of what the head gives at other places."""
 
+_FAR = 0.5  # the share of a head's strongest link from which a link of words further apart is told
 _TIE = 0.9  # a rival with more of a link's weight than this is as good a key
 _OPENING = {")": "(", "]": "[", "}": "{", "”": "“", "»": "«", '"': '"'}
 
@@ -68,6 +69,7 @@ _IRREGULAR = """
 said told went saw took gave made knew thought found met came left paid got ran sat stood spoke
 wrote felt kept held brought bought sold sent lost won began fell heard read led drew grew threw
 broke chose drove rose wore sang ate drank slept caught taught built spent understood forgot
+seen known given taken done gone
 """
 _AUXILIARIES = "is are was were am has have had do does did will would can could"
 _BARE = "do does did will would can could shall should may might must"
@@ -87,14 +89,12 @@ class Telling(NamedTuple):
     link: between two words, of the head that makes it. weight: of that head, in [0, 1]; in
     *induction*, *label* and *asked* between the two tokens that it links most.
     copy: the tokens of the earlier word that the key followed, in *induction*; else None.
-    others: in *label*, the mean weight of the head on the key from the other tokens after it.
     """
 
     why: Why
     link: WordLink
     weight: float
     copy: range | None = None
-    others: float = math.nan
 
 
 def told(
@@ -179,6 +179,17 @@ class _Text:
         before = key < query
         return before and ((asks and self.nouns[key]) or self.opening(query) == key)
 
+    def is_object(self, noun: int, verb: int) -> bool:
+        """Return whether only function words stand between a verb and a noun after it."""
+        between = self.texts[verb + 1 : noun]
+        plain = self.verbs[verb] and self.texts[verb].lower() not in _AUXILIARY
+        return plain and not any(is_content(text) or all(map(is_mark, text)) for text in between)
+
+    def is_subject(self, word: int, noun: int) -> bool:
+        """Return whether a noun may be what a pronoun means, or the subject of a verb after it."""
+        governed = self.verbs[word] and any(self.is_object(noun, at) for at in range(noun))
+        return self.nouns[noun] and not governed
+
     def opening(self, mark: int) -> int | None:
         """Return the word that is the opening mark of a closing one; None if it is not a mark."""
         closing, waiting = self.texts[mark][-1:], list[int]()
@@ -223,21 +234,26 @@ class _Text:
             if weight >= LIGHT and sums[row, key] >= least * sums[row].sum():
                 yield at, key, weight
 
-    def elsewhere(self, weights: NDArray[np.floating], query: int, key: int) -> tuple[float, float]:
-        """Return what the other tokens after a word give it, and what its rival gets, in [0, 1].
+    def rivals(self, weights: NDArray[np.floating], query: int, key: int) -> tuple[float, float]:
+        """Return what makes a head's link of two words no matter of these two, each in [0, 1].
 
-        The first is the head's mean weight on the word ``key`` from all tokens after it but those
-        of ``query``, NaN if there is none; the second the largest weight from ``query`` on any
-        third word. weights: of the head, (query, key). The sink counts in neither.
+        That is the largest weight on ``key`` from a later word without a reason to ask for it (no
+        mark, pronoun or verb; a function word only if ``query`` is a pronoun), and the largest from
+        ``query`` on any third word. weights: of the head, (query, key). The sink counts in neither.
         """
         own, keys = self.words[query], self.words[key]
-        later = [
-            at for at in range(keys.stop, len(weights)) if not (at in own or self.left_out[at])
+        others = [
+            at
+            for word in range(key + 1, len(self.words))
+            for at in self.words[word]
+            if not (word == query or self.pronouns[word] or self.verbs[word] or self.left_out[at])
+            and not all(map(is_mark, self.texts[word]))
+            and (is_content(self.texts[word]) or self.pronouns[query])
         ]
-        column = np.nan_to_num(weights[later, keys.start : keys.stop]).max(1, initial=0)
+        column = np.nan_to_num(weights[others, keys.start : keys.stop])
         rest = np.where(self.left_out, 0, np.nan_to_num(weights[own.start : own.stop]))
         rest[:, [*keys, *own]] = 0
-        return float(column.mean()) if later else math.nan, float(rest.max(initial=0))
+        return float(column.max(initial=0)), float(rest.max(initial=0))
 
     def link(self, layer: int, head: int, query: int, key: int) -> WordLink:
         """Return a head's link of two words, by their numbers, with its habit."""
@@ -262,7 +278,7 @@ class _Text:
 def _repeats(text: _Text, heads: Container[tuple[int, int]]) -> list[Telling]:
     """Return the strongest link by which an induction head follows a repetition, if there is one.
 
-    A key that is a word comes before a mark, a content word that repeats before a function word,
+    A content word that repeats comes before a function word, a key that is a word before a mark,
     the last word, which a causal model continues, before others, and a content word as its key
     before a function word. heads: the (layer, head) of induction heads.
     """
@@ -273,7 +289,7 @@ def _repeats(text: _Text, heads: Container[tuple[int, int]]) -> list[Telling]:
         (query, copy)
         for query in range(len(tokens))
         for copy in range(query - 1)
-        if tokens.ids[copy] == tokens.ids[query]
+        if tokens.ids[copy] == tokens.ids[query] != tokens.ids[copy + 1]
         and not (marks[query] or left_out[[query, copy, copy + 1]].any())
         and words[copy + 1] not in (words[copy], words[query])
         and word_text(tokens, words[copy]) == word_text(tokens, words[query])
@@ -286,7 +302,7 @@ def _repeats(text: _Text, heads: Container[tuple[int, int]]) -> list[Telling]:
             outside = float(np.nan_to_num(weights[query])[~left_out].sum())
             content = is_content(word_text(tokens, words[query]))
             last, key = words[query] == words[-1], word_text(tokens, words[copy + 1])
-            kinds = not all(map(is_mark, key)), content, last, is_content(key)
+            kinds = content, not all(map(is_mark, key)), last, is_content(key)
             repeat = *kinds, weight, layer, head, query, copy
             if weight >= max(LIGHT, LEAST * outside):
                 best = max(best or repeat, repeat)
@@ -302,30 +318,42 @@ def _labelled(text: _Text, known: Mapping[tuple[int, int], str]) -> list[Telling
     pronouns = [at for at, asks in enumerate(text.pronouns) if asks]
     verbs = [at for at, asks in enumerate(text.verbs) if asks]
     subjects = [word.lower() in _SUBJECTS for word in text.texts]
-    asks = {"coreference": pronouns, "subject": [*pronouns, *verbs]}
+    asks = {
+        "coreference": pronouns,
+        "subject": [*pronouns, *verbs],
+        "object": [at for at, asks in enumerate(text.nouns) if asks],
+    }
     strongest = list[tuple[tuple[bool, bool, float], Telling]]()
     for layer, head, weights in text.record:
+        name = known.get((layer, head), "")
+        attended = [
+            (query, key, weight)
+            for query, key, weight in text.attended(weights, asks.get(name, ()))
+            if key < query
+            and (
+                text.is_object(query, key)
+                if name == "object"
+                else text.is_subject(query, key) or (subjects[key] and text.verbs[query])
+            )
+        ]
+        most = max((weight for *_, weight in attended), default=0.0)
         links = [
             (
                 (
                     text.pronouns[query] and weight >= LEAST,
-                    not text.are_neighbours(query, key),
+                    weight >= _FAR * most and not text.are_neighbours(query, key),
                     weight,
                 ),
                 query,
                 key,
             )
-            for query, key, weight in text.attended(
-                weights, asks.get(known.get((layer, head), ""), ())
-            )
-            if key < query and (text.nouns[key] or (subjects[key] and text.verbs[query]))
+            for query, key, weight in attended
         ]
         if links:
             order, query, key = max(links)
-            others, next_best = text.elsewhere(weights, query, key)
             link = text.link(layer, head, query, key)
-            telling = Telling("label", link, order[-1], others=others)
-            is_tie = next_best > _TIE * telling.weight
+            telling = Telling("label", link, order[-1])
+            is_tie = max(text.rivals(weights, query, key)) > _TIE * telling.weight
             if not (is_tie or telling.weight <= link.habit):  # the habit may be unknown, NaN
                 strongest.append((order, telling))
     return [telling for _, telling in sorted(strongest, key=lambda ranked: ranked[0], reverse=True)]
@@ -359,5 +387,6 @@ def _asked(text: _Text) -> list[Telling]:
 def _is_verb(word: str, before: str) -> bool:
     """Return whether an English word looks like a verb, by itself and by the word before it."""
     ends = word.endswith("ed") or (word.endswith("ing") and before.lower() in _AUXILIARY)
-    bare = before.lower() in _BEFORE_VERBS and is_content(word)
+    bare = before.lower() in _BEFORE_VERBS or before.lower().endswith(("n't", "n’t"))
+    bare = bare and is_content(word)
     return word.lower() in _VERBS or bare or (len(word) > 4 and ends)

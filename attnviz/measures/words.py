@@ -127,20 +127,23 @@ def word_ranges(tokens: Tokens) -> list[range]:
     texts = tokens.spaced
     marked = any(text.startswith(" ") for text in texts)
     words: list[range] = []
-    inside = blank = False
+    inside = blank = joined = False
     for index, (text, special) in enumerate(zip(texts, tokens.special, strict=True)):
         first = text.removeprefix("##")
         is_byte = _BYTES.match(first) is not None
         inside_character = is_byte and 0x80 <= int(first[3:5], 16) < 0xC0
         goes_on = text.startswith("##") or (marked and _goes_on(first)) or inside_character
         begun = blank and (is_byte or first[:1].isalnum())
-        if not special and (begun or (inside and goes_on)):
+        # WordPiece parts ``don't`` into ``don``, ``'`` and ``t``, and does not mark blanks.
+        ending = "".join(texts[index : index + 2]) if inside and not marked else ""
+        cut = len(first) == 1 and _CONTRACTION.fullmatch(ending) is not None
+        if not special and (begun or joined or cut or (inside and goes_on)):
             words[-1] = range(words[-1].start, index + 1)
         else:
             words.append(range(index, index + 1))
         end = text_of(texts[words[-1].start : index + 1])[-1:] if is_byte else first[-1:]
         inside = not special and (end == "\ufffd" or end.isalnum())  # \ufffd: half a character
-        blank = text == " " and not special
+        blank, joined = text == " " and not special, cut
     return words
 
 

@@ -46,8 +46,8 @@ def next_word(tokens: Tokens, position: int, piece: str, rest: str | None = None
     that begins a longer word of the text is ``piece “sail”``.
     """
     whole, last, words = piece + (rest or ""), len(tokens) - 1, words_of_tokens(tokens)
-    if not whole.strip():
-        return "a line break" if piece.strip(" ") else "a blank"
+    if not piece.strip():  # the word that follows white space is a further prediction
+        return "a line break" if piece.strip(" ") else "a space"
     if text_of([whole]).startswith("\ufffd") or (rest is None and "\ufffd" in text_of([whole])):
         return f"the byte {token_label(piece)}"
     if position == last and not tokens.special[last]:
@@ -64,7 +64,7 @@ def next_word(tokens: Tokens, position: int, piece: str, rest: str | None = None
 
 def is_piece(piece: str, rest: str | None) -> bool:
     """Return whether a predicted token is the first piece of a word that is known as a whole."""
-    return bool(rest) and not text_of([piece + (rest or "")]).startswith("\ufffd")
+    return bool(rest and piece.strip()) and not text_of([piece + (rest or "")]).startswith("\ufffd")
 
 
 def logits(value: float) -> str:

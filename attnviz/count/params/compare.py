@@ -311,7 +311,9 @@ def _of_several(gpus: Sequence[CardFit]) -> str:
         return f"{need}: {' · '.join(f'{fit.card.name} {_verdict(fit)}' for fit in gpus)}."
     if not holding:
         return f"{need}: none of {len(gpus)} cards holds it alone."
-    which = f"the smallest {min(holding, key=lambda fit: fit.card.memory).card.name}"
+    least = min(fit.card.memory for fit in holding)
+    smallest = " and ".join(fit.card.name for fit in holding if fit.card.memory == least)
+    which = f"the smallest {smallest}"
     fastest = max(holding, key=lambda fit: fit.decode.each if fit.decode is not None else 0)
     which += f", the fastest {fastest.card.name}" if fastest.decode is not None else ""
     many = "all" if len(holding) == len(gpus) else f"{len(holding)} of"

@@ -113,7 +113,7 @@ def _strongest(report: AtlasReport) -> str:
     weight, base, even = map(share, (fired.link.weight, fired.usual, fired.even))
     return (
         f"No head attends to any token significantly more than by chance. {_name(report, best)} "
-        f"fires most relative to its control: {weight} from “{query}” to “{key}” (control {base}, "
+        f"is furthest above its control: {weight} from “{query}” to “{key}” (control {base}, "
         f"uniform {even})."
     )
 

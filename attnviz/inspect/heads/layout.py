@@ -18,7 +18,7 @@ from attnviz.draw.arcs import arcs_lines, text_columns
 from attnviz.draw.labels import token_labels, visible, width, word_label
 from attnviz.draw.maps import thumbnails_fit
 from attnviz.draw.palette import STEPS, Tint, shades
-from attnviz.draw.provenance import label_source, probability, share
+from attnviz.draw.provenance import label_source, p_value, share
 from attnviz.draw.regions import clearest, region_group
 from attnviz.inspect.heads.links import (
     A_HEAD,
@@ -490,7 +490,7 @@ def _agreed_table(report: HeadsReport, links: Sequence[WordLink], heads: int) ->
         return f"{queries[link.query.start]} → {keys[link.key.start]}"
 
     agree = [
-        doc.ColumnOf[WordLink]("p", lambda link: probability(link.chance)),
+        doc.ColumnOf[WordLink]("p", lambda link: p_value(link.chance)),
         doc.ColumnOf[WordLink]("heads", lambda link: str(link.heads), keep=5),
     ]
     return doc.table(

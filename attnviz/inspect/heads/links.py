@@ -274,8 +274,10 @@ def pair_links(
             raise UsageError("--pair needs two places of the text: both words are the same one")
         if not record.causal or key.span.start < query.span.stop - 1:
             directions.append(Direction(query.span, key.span))
-            sides = (record.queries, query.span), (record.keys, key.span)
-            ends = [word_label(side.texts[span.start : span.stop]) for side, span in sides]
+            ends = []
+            for side, word in ((record.queries, query), (record.keys, key)):
+                name = word_label(side.texts[word.span.start : word.span.stop])
+                ends.append(numbered(name, word.span.start) if word.elsewhere else name)
             names.append(" → ".join(ends))
     if not directions:
         raise UsageError("--pair: no query sees the key: one word must be in each text")

@@ -13,7 +13,7 @@ from attnviz.draw import provenance as facts
 from attnviz.draw.document import Words
 from attnviz.draw.labels import cut, token_labels, visible
 from attnviz.draw.numbers import counted, listed
-from attnviz.draw.provenance import probability, share
+from attnviz.draw.provenance import p_value, share
 from attnviz.draw.regions import region_finding
 from attnviz.inspect.heads.links import (
     Link,
@@ -130,6 +130,8 @@ def _of_text(report: HeadsReport) -> str:
             "No link is tested: without sinks, punctuation and unknown tokens, fewer than two "
             "words are left."
         )
+    if links is not None and links.pairs == 1 and not report.told:
+        return "No link is tested: the text has only one pair of words to compare."
     if not report.told:
         return _AS_USUAL
     first, *others = (_told(run, telling) for telling in report.told)
@@ -147,22 +149,19 @@ def _told(run: HeadsRecord, telling: Telling) -> str:
         return f"Induction: {name} attends ({weight}) from {query} to {key}, which followed {copy}."
     if why == "label":
         label = run.scores(link.layer, link.head).label
-        mean = share(telling.others)
-        also = f"; other later words attend to {key} too (mean {mean})"
-        also *= telling.others >= telling.weight
-        return f"{name} ({label.said}) attends ({weight}) from {query} to {key}{also}."
+        return f"{name} ({label.said}) attends ({weight}) from {query} to {key}."
     if why == "asked":
         compared = f"{weight}, control {share(link.habit)}"
         unclear = f"with {counted(heads, 'head')} to choose from, this may be chance"
         if not math.isnan(link.chance):
-            unclear = f"not significant among all word pairs (p = {probability(link.chance)})"
+            unclear = f"not significant among all word pairs (p = {p_value(link.chance)})"
         return f"{query} attends to {key} in {name} ({compared}); {unclear}."
     best, of = f"{name} {weight}", f"in {link.heads} of {heads} heads"
     if why == "nearest" and math.isnan(link.chance):
         few = f"{heads} heads are" if heads > 1 else "One head is"
         pair = f"{query} → {key} in {best}, control {share(link.habit)}"
         return f"{few} too few to test links. Furthest above its control: {pair}."
-    p = f"p = {probability(link.chance)}"
+    p = f"p = {p_value(link.chance)}"
     if why == "nearest":
         closest = f"{query} → {key} in {name} ({weight}; {p}, threshold {share(CHANCE)})"
         return f"No word pair is significant; the closest is {closest}."
@@ -193,10 +192,10 @@ def _of_word(report: HeadsReport, word: WordPlaces) -> str:
     if away and query is not None:
         other = quoted_word(record.keys, words_of_tokens(record.keys)[away[0].key])
         name = quoted_word(record.queries, query.span)
-        parts.append(f"{name} attends most to {other} ({_at(run, away[0])})")
+        parts.append(f"Of other words, {name} attends most to {other} ({_at(run, away[0])})")
     if towards and key is not None:
         other = quoted_word(record.queries, words_of_tokens(record.queries)[towards[0].query])
-        name = "and" if parts else quoted_word(record.keys, key.span)
+        name = "and" if parts else f"Of other words, {quoted_word(record.keys, key.span)}"
         parts.append(f"{name} gets most attention from {other} ({_at(run, towards[0])})")
     return f"{' '.join(parts)}." if parts else "No head links the word to another one."
 
@@ -228,7 +227,8 @@ def _of_heads(report: HeadsReport) -> str:
         pair = " → ".join(quoted_ends(run, link))
         compared = f"{share(link.weight)} (control {share(link.habit)})"
         more = f"; its link furthest above its control is {pair}, {compared}"
-        words += "; no link is above its control" if link.weight - link.habit < NO_MORE else more
+        none = link.weight - link.habit < NO_MORE
+        words += "; no link is clearly above its control" if none else more
     else:
         strongest = head_links(run, *head, len(first.scores), sink)
         crosses = run.record.kind == "cross"

@@ -92,16 +92,17 @@ def _finding(report: LensReport) -> str:
         name = report.block_name(best.block)
         after = "in the embedding" if best.block is None else f"after {name}"
         top = f"top {kind} {first}, p = {probability(end.top[0][1])}"
-        return (
-            f"{whole} ranks {_ordinal(end.rank)} at the end (p = {probability(end.probability)}; "
-            f"{top}); its best rank is {best.rank:,}, {after}."
-        )
+        better = f"; its best rank is {best.rank:,}, {after}" * (best.rank < end.rank)
+        claim = f"{whole} ranks {_ordinal(end.rank)} at the end"
+        claim += f" (p = {probability(end.probability)}; {top}){better}."
+        return f"{claim[0].upper()}{claim[1:]}"
     entered, last = reading.blocks[entry], f"p = {probability(end.probability)}"
     if end.probability < UNLIKELY and report.kind == "word":
         every = "at every layer" if not entry else f"from {report.block_name(entered.block)} on"
         return f"No clear prediction: {whole} is the top token {every}, but {last} at the end."
     if not entry:
-        return f"{whole} ({last}) is the top {kind} from the embedding on."
+        claim = f"{whole} ({last}) is the top {kind} from the embedding on."
+        return f"{claim[0].upper()}{claim[1:]}"
     before, name = reading.blocks[entry - 1], report.block_name(entered.block)
     where = "in the embedding" if before.block is None else f"at {report.block_name(before.block)}"
     leader, led = before.top[0]
@@ -135,7 +136,8 @@ def _quoted(report: LensReport, word: int) -> str:
     """Return a word in quotes; a token of the context with its index."""
     if report.reading.end is not None:
         return placed(report.given.predicted, word)
-    return quoted(report.words[word])
+    text = report.words[word]
+    return quoted(text) if text.strip() else next_word(report.given.predicted, 0, text)
 
 
 def _ordinal(rank: int) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 
 from attnviz.draw import document as doc
 from attnviz.draw.numbers import NumberScale, counted, listed
-from attnviz.draw.provenance import fits_two_lines, known_text, probability
+from attnviz.draw.provenance import fits_two_lines, known_text, p_value, probability
 from attnviz.draw.signed import interval_text, ranked_table, signed_grid, signed_scale
 from attnviz.engine.attribution.scores import SIDES, StreamPart
 from attnviz.inspect.link.report import LinkPart, LinkReport
@@ -123,7 +123,7 @@ def part_table(report: LinkReport, most: tuple[int, int] | None = None) -> doc.T
         ("95% interval", [interval_text(part.interval, scale) for part in parts]),
         ("random", _known(scale.text, [part.base for part in parts])),
         ("controls as large", _known(str, reached)),
-        ("p", _known(probability, [part.p for part in parts])),
+        ("p", _known(p_value, [part.p for part in parts])),
         ("weight if removed", _known(probability, [part.without for part in parts])),
         (doc.Column("from", right=False), list(map(source, parts))),
     ]
@@ -448,7 +448,7 @@ def _choice_words(report: LinkReport) -> doc.Words:
     elif math.isnan(link.chance):
         why = f"{of} one furthest above its control"
     elif link.beats_chance:
-        why = f"{of} most significant, p = {probability(link.chance)}"
+        why = f"{of} most significant, p = {p_value(link.chance)}"
     else:
         why = f"{of} closest to significance"
     control = (

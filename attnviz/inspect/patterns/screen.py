@@ -13,6 +13,7 @@ from attnviz.draw.palette import STEPS, shades
 from attnviz.draw.provenance import LONGEST_FINDING, model_words, spoken_date
 from attnviz.inspect.patterns.probes import ON_TEXT
 from attnviz.inspect.patterns.report import PatternReport, PatternScores, Probe
+from attnviz.measures.one_text import FEWEST_EVENTS
 from attnviz.measures.registry import MEASURES, STATISTICS, View, label_named, said_name
 from attnviz.records import SINKS, UNKNOWN_NOTE, Source
 
@@ -81,8 +82,8 @@ _LABELS_FROM: dict[Source, str] = {
     "text": "from this text, where at least 8 places show them, clear of chance",
 }
 _FINDING_FROM: dict[Source, str] = {
-    "card": " of the model card, scored on this text",
-    "patterns": " of {date}, attnviz patterns, scored on this text",
+    "card": " of the model card that this text can score",
+    "patterns": " of {date}, attnviz patterns, that this text can score",
     "text": " on this text",
     "none": "",
 }
@@ -173,6 +174,8 @@ def finding(report: PatternReport, watch: str | None) -> str:
     counts = {name: len(report.labelled(name)) for name in report.labels}
     if not labels:
         why = "no score is clearly above chance"
+        if report.text and report.probes[0].longest <= FEWEST_EVENTS:
+            why = f"it takes at least {FEWEST_EVENTS} places that show a pattern"
         if any(UNKNOWN_NOTE in note for note in report.notes):
             why = "more than a tenth of the tokens are unknown to the tokenizer"
         return f"None of {total} has a label: {why}."
@@ -200,7 +203,7 @@ def finding(report: PatternReport, watch: str | None) -> str:
 def _watched_finding(report: PatternReport, watch: str) -> str:
     label, ranked = label_named(watch).said, report.ranked(watch)
     if not ranked:
-        return f"{label} was not measured: {_reason(report, watch)}."
+        return f"{label[0].upper()}{label[1:]} was not measured: {_reason(report, watch)}."
     best, labelled, size = ranked[0], len(report.labelled(watch)), behind(ranked[0], watch)
     if watch in report.untestable:
         explained = whole_percent(report.untestable[watch])
@@ -215,7 +218,8 @@ def _watched_finding(report: PatternReport, watch: str) -> str:
 
 
 def _reason(report: PatternReport, name: str) -> str:
-    return report.not_measured.get(name, "this attention has no such score")
+    other = "a text without annotations" if report.text else "this attention"
+    return report.not_measured.get(name, f"{other} has no such score")
 
 
 def gaps(report: PatternReport, watch: str | None = None, *, brief: bool = False) -> list[str]:

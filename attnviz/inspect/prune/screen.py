@@ -135,7 +135,7 @@ def _moves(report: PruneReport, loss: float) -> str:
     if not math.isfinite(ratio):
         return "is not finite"
     if round(1000 * ratio) == 1000:
-        return "stays the same"
+        return "stays the same" if ratio == 1 else "changes by less than 0.1%"
     return f"{'rises' if ratio > 1 else 'falls'} by {_change(report, loss)}"
 
 

@@ -219,7 +219,7 @@ def _finding(report: WhyReport) -> str:
     most = report.ordered[0]
     name, value = report.name(most.head), logits(most.value)
     whole = f"the {'logit' if report.first.foil is None else 'difference'} of {report.logit:.2f}"
-    largest = f"the largest head, {name}, adds {value}"
+    largest = f"the largest contribution of a head is {value}, from {name},"
     if report.model.weights == "random":
         return (
             "Random weights: no head stands out, contributions are arbitrary; "
@@ -274,7 +274,8 @@ def _of_none(report: WhyReport, most: HeadEffect, whole: str, *, usual: bool) ->
     value = logits(most.value)
     control = "" if most.base is None else f", {logits(most.base)} with another word there"
     if report.first.attribution.top[0][1] < UNLIKELY and report.first.predicts_answer:
-        return f"The largest head, {_called(report, most)}, adds {value} to {whole}"
+        largest = f"{value} to {whole}, from {_called(report, most)}"
+        return f"The largest contribution of a head is {largest}"
     if usual:
         of_it = f"{_called(report, most)} adds {value} to {whole}"
         return f"No head stands out from its control: {of_it}{control}"
@@ -287,7 +288,7 @@ def _of_none(report: WhyReport, most: HeadEffect, whole: str, *, usual: bool) ->
         f"No single head stands out: MLPs contribute {feed_forward} to {whole}, all heads {heads}"
     )
     largest = f"{claim}; the largest from one head is {value}, from {_called(report, most)}"
-    short = f"{claim}; the largest, {report.name(most.head)}, {value}"
+    short = f"{claim}; the largest is {value}, from {report.name(most.head)}"
     told = (f"{largest}{at}", largest, short)
     return next(
         (claim for claim in told if fits_two_lines(f"{_predicted(report)} {claim}.")), short

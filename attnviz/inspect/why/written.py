@@ -217,7 +217,8 @@ def neuron_words(report: WhyReport, block: NeuronReading, predicted: str) -> str
         return f"Random weights: the {whole}; its neurons are arbitrary."
     the = "the" if predicted.endswith(":") else "The"
     half = f"{block.half:,} of {counted(len(block.written), 'neuron')}"
-    return f"{predicted} {the} {whole}; largest: {names}. {half} write half. One prompt."
+    half += " have half of all contributions by size"
+    return f"{predicted} {the} {whole}; largest: {names}. {half}. One prompt."
 
 
 def _block_name(report: WhyReport, block: NeuronReading) -> str:

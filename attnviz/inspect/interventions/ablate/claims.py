@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 
 import numpy as np
 
 from attnviz.draw.document import Explanation, Facts, Part, Quote, Words
 from attnviz.draw.numbers import counted, listed, percent
-from attnviz.draw.provenance import fits_two_lines, model_words, named, probability
+from attnviz.draw.provenance import fits_two_lines, model_words, named, p_value, share
 from attnviz.engine.likely import START_END
 from attnviz.inspect.interventions.ablate.plan import CONTROLS, Moved
 from attnviz.inspect.interventions.ablate.report import AblationReport, Effect
@@ -22,7 +23,8 @@ from attnviz.prompts.naming import quoted_word
 _AS_MUCH = 0.8  # the share of a head's effect from which a random direction is said to do as much
 _NAMED = 3  # the most heads that the finding names
 
-_NEAR, _MOST_TIED = 0.9, 2
+_ROUNDING = 1e-6  # the change below which it may be the rounding of 32-bit numbers
+_NEAR, _MOST_TIED = 0.9, 3
 """From which share of the largest effect another is nearly as large, and how many are named."""
 
 
@@ -80,10 +82,9 @@ def answer(report: AblationReport) -> str:
         end = f" {report.text_count} {noun(report)}s are too few for a ranking."
     tried, unit = len(report.effects), UNITS[report.unit]
     best = (report.ranking(1).matter or tuple(report.effects[:1]))[0]
-    words = without_words(report, best, _called(report, best))
+    words = without_words(report, best, _called(report, best), most=tried > 1)
     if tried > 1 and best.value(report.metric) == 0:
         return f"None of {counted(tried, unit)} changes {report.ranked_by.label}.{end}"
-    words += f", the largest of {tried} changes" * (tried > 1)
     if math.isnan(report.chance):
         option = "--image" if noun(report) == "image" else "--texts"
         few = f"One {noun(report)} is too few to rank {unit}s"
@@ -93,24 +94,30 @@ def answer(report: AblationReport) -> str:
         tie = f"{words}{_tied(report, best)}.{end}"
         shown = [needs, tie] if alone and not _tied(report, best) else [tie]
         return next(filter(fits_two_lines, shown), f"{words}.{end}")
-    within = "" if report.chance < CHANCE else ", but not significant"
-    basis = f"; one {single}" * (report.text_count == 1)
-    within, end = f"{within} (p = {probability(report.chance)}{basis})", "" if basis else end
+    clear, one = report.chance < CHANCE, f"one {single}" if report.text_count == 1 else ""
+    p, end = f"p = {p_value(report.chance)}", "" if one else end
+    within = f"; {', '.join(filter(None, (p, one)))}"
+    if not clear:
+        basis = "; ".join(filter(None, (f"{p}, threshold {share(CHANCE)}", one)))
+        within = f", but not significantly ({basis})"
     hurt, tied = _most_hurt(report, best), _tied(report, best)
-    tails = ((hurt, tied), ("", tied), (hurt, ""))
-    shown = [f"{words}{near}{within}{far}.{end}" for near, far in tails]
+    brief = re.sub(r" \([^()]* → [^()]*\)", "", words)  # the losses, which the screen has as well
+    tails = ((words, hurt, tied), (words, "", tied), (brief, "", tied), (words, hurt, ""))
+    shown = [
+        f"{claim}{near}{within}{far}.{end}" if clear else f"{claim}{within}{near}{far}.{end}"
+        for claim, near, far in tails
+    ]
     return next(filter(fits_two_lines, shown), f"{words}{within}.{end}")
 
 
 def _tied(report: AblationReport, best: Effect) -> str:
-    """Return which one or two ablations change nearly as much as the largest; empty for others."""
+    """Return which ablations change nearly as much as the largest; empty if none does."""
     size = best.value(report.metric)
-    others = [effect for effect in report.ranking(_MOST_TIED + 2).matter if effect is not best]
+    others = [e for e in report.ranking(len(report.effects)).matter if e is not best]
     near = [effect for effect in others if size and effect.value(report.metric) / size >= _NEAR]
-    if not 0 < len(near) <= _MOST_TIED:
-        return ""
     names = listed([report.missing(effect.variant) for effect in near])
-    return f"; {names} come{'s' * (len(near) == 1)} close"
+    names = names if len(near) <= _MOST_TIED else f"{len(near)} others"
+    return f"; {names} come{'s' * (len(near) == 1)} close" * bool(near)
 
 
 def _called(report: AblationReport, effect: Effect) -> str:
@@ -135,6 +142,8 @@ def _most_hurt(report: AblationReport, effect: Effect) -> str:
 def _edge_words(report: AblationReport) -> str:
     effect, others = report.leading, report.random_edges
     words = without_words(report, effect)
+    if abs(effect.value(report.metric)) < _ROUNDING:
+        return f"{words}."
     if not others:
         lacks = "; the text has no other edge of this distance to compare with"
         return f"{words}{lacks * (not report.edge_draws)}."
@@ -160,19 +169,26 @@ def _random_edges(report: AblationReport) -> tuple[str, str, str]:
     return *CONTROLS[moved], " of the same distance" * (moved == "both")
 
 
-def without_words(report: AblationReport, effect: Effect, called: str = "") -> str:
-    """Return a clause on the effect of an ablation: the change, the value before and after."""
+def without_words(
+    report: AblationReport, effect: Effect, called: str = "", *, most: bool = False
+) -> str:
+    """Return a clause on the effect of an ablation: the change, the value before and after.
+
+    called: the name of what is ablated. most: True says that no other ablation changes as much.
+    """
     name, value = called or report.missing(effect.variant), effect.shown(report.metric).value
     before = {"loss_delta": "loss", "logit_diff": "logit_diff"}.get(report.metric, "")
     at = report.baseline.get(before)
     if at is None or not math.isfinite(value):
+        changes = f"the output changes{' most' * most}"
         if report.metric == "output_mse":
-            return f"Without {name} the output changes ({_mean_square(report, effect)})"
-        return f"Without {name} the output changes: {effect_words(report, effect)}"
+            return f"Without {name} {changes} ({_mean_square(report, effect)})"
+        return f"Without {name} {changes}: {effect_words(report, effect)}"
     measured, unit = _measured(report)
-    if not value:
+    if abs(value) < _ROUNDING:
         return f"Without {name} {measured} stays at {at:.3f}{unit}"
-    moves = f"{'rises' if value > 0 else 'falls'} by {_three_digits(abs(value), False)}{unit}"
+    amount = f"{' most,' * most} by {_three_digits(abs(value), False)}{unit}"
+    moves = f"{'rises' if value > 0 else 'falls'}{amount}"
     return f"Without {name} {measured} {moves} ({at:.3f} → {at + value:.3f})"
 
 
@@ -217,11 +233,7 @@ def _ranking_words(report: AblationReport) -> str:
         most = order.matter[: len(named)] == tuple(named)
         more = [report.name(effect.variant) for effect in named[1:]]
         then = f", {'followed by' if most else 'clearly also without'} {listed(more)}" * bool(more)
-        matter = (
-            without_words(report, named[0])
-            + f", the largest effect of any of the {units}" * most
-            + then
-        )
+        matter = without_words(report, named[0]) + f", the most of any of the {units}" * most + then
     if order.harm:
         names = listed([report.name(effect.variant) for effect in order.harm[:_NAMED]])
         less = "the loss falls" if report.metric == "loss_delta" else "the lead grows"

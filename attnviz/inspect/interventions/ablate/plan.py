@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from attnviz.draw.labels import token_labels, word_label
+from attnviz.draw.labels import numbered, token_labels, word_label
 from attnviz.draw.numbers import counted
 from attnviz.draw.signed import Place
 from attnviz.engine.backend import backend_of
@@ -30,7 +30,7 @@ from attnviz.engine.selection import choose_heads
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.interventions.ablate.request import FED, AblateRequest, read_edges
 from attnviz.measures.bootstrap import copies_note
-from attnviz.measures.words import find_in
+from attnviz.measures.words import find_in, word_ranges
 from attnviz.models.model import Model, NumpyModel, model_identity
 from attnviz.models.own import OwnAttention
 from attnviz.models.stack_model import StackModel
@@ -185,11 +185,15 @@ class EdgeAxes:
 
 
 def _name(tokens: Tokens, word: Sequence[int]) -> str:
-    if len(word) == 1:
-        return token_labels(tokens)[word[0]]
-    if not isinstance(word, range):
+    """Return a word of an edge, with the index of its first token if the text has it twice."""
+    if len(word) > 1 and not isinstance(word, range):
         return PICTURE
-    return word_label(tokens.texts[word.start : word.stop])
+    labels = token_labels(tokens)
+    name = labels[word[0]] if len(word) == 1 else word_label([tokens.texts[at] for at in word])
+    alike = [
+        own for own in word_ranges(tokens) if word_label([tokens.texts[at] for at in own]) == name
+    ]
+    return numbered(name, word[0]) if len(alike) > 1 else name
 
 
 # The plan ---------------------------------------------------------------------------------------

@@ -84,7 +84,7 @@ def _finding(report: PathReport) -> str:
         return f"Untrained random weights: what later heads read from {sender} is arbitrary."
     clear = [listener for listener in report.listeners if listener.clear]
     first, *others = [own for own in clear if own.into == clear[0].into][:_NAMED] or [
-        max(report.listeners, key=lambda listener: listener.share.value)
+        max(report.listeners, key=lambda listener: abs(listener.share.value))
     ]
     share, into = _percent(first.share.value), SITES[first.into].words
     reader = f"{report.name(first.reader, first.into)}'s {into}"
