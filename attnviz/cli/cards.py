@@ -100,7 +100,7 @@ attnviz report openai-community/gpt2-xl --budget 5m --save report.html
 @dataclass(frozen=True)
 class _Named(TextColumn, shared.ModelArgument):
     text: str | None = option(
-        "TEXT", "The text for the maps on the cards (default: a short built-in text).", words=True
+        "TEXT", "The text for the maps on the cards (default: built-in).", words=True
     )
     texts: Path | None = option(
         "FILE",

@@ -77,7 +77,7 @@ METRICS: Mapping[Metric, MetricInfo] = {
         "from the prediction with all heads to the one without, mean over positions",
     ),
     "flip_rate": MetricInfo(
-        "top-1 changed", "Top-1 predictions changed", "%",
+        "prediction changed", "Predictions changed", "%",
         "how often the likeliest token becomes another", factor=100.0, percent=True,
     ),
     # of the final hidden states, or of the own attention's output

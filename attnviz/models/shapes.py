@@ -7,6 +7,7 @@ options of ``attnviz params``, which can only be counted.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,6 +115,8 @@ def hint(name: str) -> str:
         if find_shape(name).config:
             return f"; `--model configs/{name}` builds its shape with random weights"
         return f"; `attnviz params {name}` counts its shape"
+    if re.fullmatch(r"L\d+H\d+", name):
+        return f"; {name} is a head: attnviz head {name} shows its card"
     import difflib  # needed only for mistyped names
 
     known = (*_OTHER_NAMES, *shape_names())

@@ -279,7 +279,7 @@ def opening(*arguments, **options):
     [
         (wrong("tiny", 3), "expected one text of at least one word, got 3"),
         (wrong("tiny", SHORT, head="L9H0"), "no layer 9"),
-        (opening("tiny", d_model=8), "--d-model shapes the library's own attention: add --model"),
+        (opening("tiny", d_model=8), "--d-model shapes attnviz's own attention: add --model"),
         (opening("tiny", revision="main"), "--revision is for models on the Hub"),
         (wrong("tiny", SHORT, tokenizer=str.split), "tokenizer is for a loaded model"),
         (wrong("tiny", "word " * 9999), "shorten it, or add --truncate to cut it there"),

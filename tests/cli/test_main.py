@@ -80,7 +80,7 @@ def test_the_first_answer(screen):
     shown = screen("heads", SENTENCE)
     text = [line for line in rows(shown) if line]
     assert text[0].startswith(f"tiny · {LAYERS} layers × {HEADS} heads · 13 tokens · The cat sat")
-    assert text[1].startswith("L5H2 (subject) links “was” to “cat” (.66).")
+    assert text[1].startswith("L5H2 (subject) attends (.66) from “was” to “cat”.")
     assert text[-1].endswith("--full: everything")
     assert all(word in "\n".join(text) for word in WORDS)
     assert len(colours(shown)) > 30

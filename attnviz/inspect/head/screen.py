@@ -8,8 +8,6 @@ from dataclasses import replace
 from functools import partial
 from itertools import product
 
-import numpy as np
-
 from attnviz.draw import document as doc
 from attnviz.draw import provenance
 from attnviz.draw.labels import at_blanks, cut, token_label
@@ -19,7 +17,7 @@ from attnviz.draw.provenance import probability, share
 from attnviz.engine.patching import SITES
 from attnviz.inspect.head.report import HeadCard, Hurt, around, link_words, word_at
 from attnviz.inspect.heads.layout import examples
-from attnviz.inspect.heads.links import between_words, head_links, linking
+from attnviz.inspect.heads.links import head_links, strongest_words
 from attnviz.inspect.heads.look import measures, page_capture, with_effects
 from attnviz.inspect.heads.sentences import quoted_ends
 from attnviz.inspect.interventions.ablate.claims import (
@@ -40,9 +38,8 @@ from attnviz.measures.labels import label_of
 from attnviz.measures.registry import label_named
 from attnviz.measures.sinks import SINK_WEIGHT
 from attnviz.measures.telling import LEAST, LIGHT, told
-from attnviz.measures.words import is_mark, word_ranges, word_text
 from attnviz.prompts.naming import logits, next_word, placed, quoted, quoted_word
-from attnviz.records import SINKS, HeadLabel, HeadsRecord, Tokens
+from attnviz.records import SINKS, HeadLabel, HeadsRecord
 
 _LEAD, _GAP = 9, 3
 _FACTS = 40  # the least columns of the lines of a first screen next to the map
@@ -172,7 +169,7 @@ def _attends(card: HeadCard, label: HeadLabel) -> str:
     sink = shown.sinks.get(card.head, 0.0)
     rest = f"; {share(sink)} of its attention is on the sink" if sink >= SINK_WEIGHT else ""
     diffuse = f"is diffuse here ({share(label.score)}; 1 = uniform)" * (label.name == "spread")
-    pair = _strongest_words(shown)
+    pair = strongest_words(shown)
     if pair is None:
         return f"{diffuse or 'links no two words here'}{rest}."
     query, key = quoted_word(shown.record.queries, pair[0]), quoted_word(shown.record.keys, pair[1])
@@ -183,23 +180,6 @@ def _attends(card: HeadCard, label: HeadLabel) -> str:
     if pair[2] < LIGHT:
         return f"links no two words strongly here; strongest: {words} ({weight}){rest}."
     return f"attends most strongly here ({weight}) from {query} to {key}{rest}."
-
-
-def _strongest_words(run: HeadsRecord) -> tuple[range, range, float] | None:
-    """Return the two words that a head links most, with the mean weight of the query's tokens."""
-    record = run.record
-    allowed = linking(record, False) & between_words(record)
-    weights = np.where(allowed, np.nan_to_num(run.weights(*run.places[0])), 0)
-    pairs = [
-        (float(weights[query.start : query.stop, key.start : key.stop].sum(1).mean()), query, key)
-        for query, key in product(*map(_plain_words, (record.queries, record.keys)))
-    ]
-    weight, query, key = max(pairs, key=lambda pair: pair[0], default=(0.0, range(0), range(0)))
-    return (query, key, weight) if weight else None
-
-
-def _plain_words(tokens: Tokens) -> list[range]:
-    return [word for word in word_ranges(tokens) if not all(map(is_mark, word_text(tokens, word)))]
 
 
 def _labelled(card: HeadCard) -> list[str]:

@@ -31,6 +31,7 @@ from attnviz.inspect.heads.links import (
     pair_table,
     pairs_table,
     strongest_links,
+    strongest_words,
     titled,
     word_tables,
 )
@@ -176,10 +177,12 @@ def _maps_and_text(report: HeadsReport, room: int, lines: int) -> list[doc.Part]
 def _told_text(report: HeadsReport, room: int, lines: int) -> list[doc.Part]:
     """Return ``text_maps`` of the word and the head that the finding names, if there are any."""
     run, sink, tellings = report.first, report.view.sink, report.told
+    pair = None
     if len(run.heads) == 1 and len(report.reports) == 1:  # a chosen head, as its card tells of it
         tellings = told(run.record, None, {run.heads[0].place: run.heads[0].label})
+        pair = strongest_words(run) if run.regions is None else None
     if not tellings or run.regions is not None:
-        return text_maps(run, sink, room, lines)
+        return text_maps(run, sink, room, lines, None if pair is None else Word(pair[0]))
     link, query = tellings[0].link, tellings[0].link.query
     if tellings[0].why in ("induction", "label", "asked"):
         weights = run.weights(link.layer, link.head)[np.ix_(query, link.key)]

@@ -29,7 +29,14 @@ from attnviz.engine.backend import backend_of
 from attnviz.engine.observer import BlockFacts, to_numpy
 from attnviz.errors import UsageError
 from attnviz.measures.sinks import sink_of
-from attnviz.measures.words import Word, WordPlaces, word_ranges, word_text, words_of_tokens
+from attnviz.measures.words import (
+    Word,
+    WordPlaces,
+    is_mark,
+    word_ranges,
+    word_text,
+    words_of_tokens,
+)
 from attnviz.models.model import Model
 from attnviz.records import AttentionRecord, HeadsRecord, Input, Kind, Tokens
 
@@ -103,6 +110,26 @@ def strongest_links(
             kept[link[2:4]] = link
             heads[link[:2]] += 1
     return [*kept.values()]
+
+
+def strongest_words(run: HeadsRecord) -> tuple[range, range, float] | None:
+    """Return the two words that the only head links most, with the weight as on its map.
+
+    That is the weight on the key's tokens together, mean over the query's. Marks are no words.
+    """
+    record = run.record
+    allowed = linking(record, False) & between_words(record)
+    weights = np.where(allowed, np.nan_to_num(run.weights(*run.places[0])), 0)
+    queries, keys = (
+        [word for word in word_ranges(tokens) if not all(map(is_mark, word_text(tokens, word)))]
+        for tokens in (record.queries, record.keys)
+    )
+    if not queries or not keys:
+        return None
+    rows = np.stack([weights[word.start : word.stop].mean(0) for word in queries])
+    cells = np.stack([rows[:, word.start : word.stop].sum(1) for word in keys], axis=1)
+    query, key = divmod(int(cells.argmax()), len(keys))
+    return (queries[query], keys[key], float(cells[query, key])) if cells[query, key] else None
 
 
 def _largest(weights: NDArray[np.floating], count: int) -> list[tuple[int, int, float]]:

@@ -150,7 +150,7 @@ def _losses(report: ModelReport, others: int) -> str:
     if matter[:1] == [*ranked.matter[:1]] != []:
         names = [ablation.name(effect.variant) for effect in ranked.matter[1 : 1 + others]]
         then = f", followed by {listed(names)}" if names else ""
-        return f"{without_words(ablation, matter[0])}, the most of all heads{then}."
+        return f"{without_words(ablation, matter[0], most=True)}{then}."
     if not ablation.complete:  # the other texts may show which head matters
         return ""
     if matter or harm:

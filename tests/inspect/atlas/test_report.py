@@ -65,7 +65,9 @@ def test_findings(whole):
         r"\d+ of 24 heads fire most on one token, beyond chance: L\dH\d (to|from) “", whole.finding
     )
     few = attnviz.atlas("tiny", TEXTS[:5])
-    assert few.finding.startswith("No head favours any token more than expected by chance. L")
+    assert few.finding.startswith(
+        "No head attends to any token significantly more than by chance. L"
+    )
     random = attnviz.atlas("mha", TEXTS[:5])
     assert random.finding.startswith("Random weights")
     none = attnviz.atlas("tiny", TEXTS[:5], shard="1/2")

@@ -492,7 +492,7 @@ def test_it_opens_on_its_finding():
     labels = begun.record.queries.texts
     assert [labels[begun.query], labels[begun.key]] == [" John", " went"]
     first, _ = finding_lines(begun, playing.GLYPHS, 80, 2)
-    assert first[0].text.startswith("Induction: “John” (8) attends to “went”")
+    assert first[0].text.startswith("Induction: L1H3 attends (.71) from “John” (8) to “went”")
     (cut,) = finding_lines(begun, playing.GLYPHS, 50, 1)
     assert cut[0].text.endswith("…")
     other = playing.SESSION.frame(mary, frozenset({(1, 3)}))

@@ -157,7 +157,9 @@ def test_one_token_writes_by_hand():
 
 def test_the_finding_is_about_this_head(redrawn):
     shown = redrawn("head", "L1H2", "--no-full").lines
-    assert shown[1].startswith("L1H2: induction .87 (chance .02, 95% .85–.90, 9 texts). Without it")
+    assert shown[1].startswith(
+        "L1H2: induction .87 (chance .02, 95% CI .85–.90, 9 texts). Without it"
+    )
     assert "has no label" in redrawn("head", "L3H2", "--no-full").lines[1]
 
 
@@ -240,7 +242,8 @@ def test_ctrl_c_keeps_what_is_done(monkeypatch):
             "Then Mary saw Tom. Then Mary saw",
             "from “saw” (8) to “Tom”, which followed “saw” (3)",
         ),
-        ("L3H1", "The cat sat because it was tired.", "links “it” → “because” most strongly here"),
+        ("L3H1", "The cat sat because it was tired.", "most strongly here (.89) from “it” to"),
+        ("L3H1", "The boy carried the lamp home.", "L3H1 (object 1.0) attends (.9"),
     ],
 )
 def test_the_finding_is_about_a_given_text(name, text, said):

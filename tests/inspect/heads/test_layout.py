@@ -129,16 +129,16 @@ def test_an_encoder_that_rests_on_its_ends(fitted, text, trained_bert):
 def test_the_coloured_text_has_the_weight_of_the_finding(run, text):
     """Of a word of several tokens the one is shown whose weight the finding gives."""
     shown = run("heads", text, "--no-full", "--quiet", env={"COLUMNS": "100", "LINES": "30"}).lines
-    weight = re.search(r"\(L\dH\d (\.\d\d)\)", " ".join(shown[1:3]))[1]
+    weight = re.search(r"L\dH\d attends \((\.\d\d)\)", shown[1])[1]
     title = next(line for line in shown if "attention from" in line)
-    assert "attention from piece “" in title
-    below = shown[shown.index(title) + 1]
+    assert re.search("attention from “.+” of “", title)
+    below = "\n".join(shown[shown.index(title) + 1 :][:2])
     assert f"max {weight}" in below
 
 
 def test_the_text_of_a_card_begins_where_its_finding_does(run):
-    text = "The captain thanked the sailors because they had saved the old ship."
+    text = "The captain thanked the sailors because they were brave and had saved the old ship."
     size = {"COLUMNS": "80", "LINES": "24"}
     shown = run("head", "L5H2", text, "--no-full", "--quiet", env=size).out
-    assert "attends from “they” to “captain”" in shown
-    assert "attention from “they” (9)" in shown
+    assert "attends (.66) from “saved” to “captain”" in shown
+    assert "attention from “saved” (14)" in shown

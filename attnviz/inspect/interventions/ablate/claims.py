@@ -209,7 +209,9 @@ def unclear_words(report: AblationReport, effect: Effect) -> str:
 def _measured(report: AblationReport) -> tuple[str, str]:
     if report.metric == "loss_delta":
         return f"the {_loss_name(report)}", report.loss_unit
-    return ("the answer's lead", " logits") if report.metric == "logit_diff" else ("the output", "")
+    return (
+        ("the logit difference", " logits") if report.metric == "logit_diff" else ("the output", "")
+    )
 
 
 def _ranking_words(report: AblationReport) -> str:
@@ -233,10 +235,10 @@ def _ranking_words(report: AblationReport) -> str:
         most = order.matter[: len(named)] == tuple(named)
         more = [report.name(effect.variant) for effect in named[1:]]
         then = f", {'followed by' if most else 'clearly also without'} {listed(more)}" * bool(more)
-        matter = without_words(report, named[0]) + f", the most of any of the {units}" * most + then
+        matter = without_words(report, named[0], most=most) + then
     if order.harm:
         names = listed([report.name(effect.variant) for effect in order.harm[:_NAMED]])
-        less = "the loss falls" if report.metric == "loss_delta" else "the lead grows"
+        less = "the loss falls" if report.metric == "loss_delta" else "the logit difference grows"
         return f"{matter}; {less} without {names}."
     none = f"no {unit}" if ablates_every(report) else f"none of these {len(report.singles)}"
     return f"{matter}; {none} is clearly harmful."
@@ -390,7 +392,7 @@ def ranking_titles(report: AblationReport) -> tuple[str, str]:
             "",
         )
     if report.metric == "logit_diff":
-        return "The answer's lead falls most without", "The answer's lead grows without"
+        return "The logit difference falls most without", "The logit difference grows without"
     if report.metric == "loss_delta":
         return "Loss increases most without", "Loss decreases without"
     return f"{title} is largest without", ""

@@ -115,7 +115,7 @@ class EdgeAxes:
         edges = tuple(dict.fromkeys(self.edge(*words) for words in read_edges(typed)))
         blind = self.blind(set(chain.from_iterable(edge.pairs for edge in edges)))
         if blind is not None:
-            word = _name(self.queries, range(blind, blind + 1))
+            word = token_labels(self.queries)[blind]
             raise UsageError(
                 f"--edge: {word!r} (token {blind}) sees no other key: nothing would be left, "
                 "choose another edge"

@@ -164,25 +164,24 @@ def with_doubts(report, p, sign=1.0):
 def test_findings():
     six = scans(texts=6)
     assert finding(with_doubts(six, 0.01, -1)) == (
-        "Without L2H0 the loss rises by 0.300 nats/token (3.250 → 3.550), the largest "
-        "effect of any of the 15 heads, followed by L2H1 and L2H2; no head is clearly harmful."
+        "Without L2H0 the loss rises most, by 0.300 nats/token (3.250 → 3.550), followed by L2H1 "
+        "and L2H2; no head is clearly harmful."
     )
     assert finding(with_doubts(six, 0.01)) == (
-        "Without L2H0 the loss rises by 0.300 nats/token (3.250 → 3.550), the largest "
-        "effect of any of the 15 heads, followed by L2H1 and L2H2; the loss falls without "
-        "L2H3, L1H3 and L0H3."
+        "Without L2H0 the loss rises most, by 0.300 nats/token (3.250 → 3.550), followed by L2H1 "
+        "and L2H2; the loss falls without L2H3, L1H3 and L0H3."
     )
     assert finding(with_doubts(six, 0.3)) == ("No significant effect among 15 heads.")
-    assert finding(scans(texts=3)).endswith("15 changes. 3 texts are too few for a ranking.")
+    assert finding(scans(texts=3)).endswith("3.325). 3 texts are too few for a ranking.")
     assert finding(scans()) == (
-        "Without L1H2 the loss rises by 0.0747 nats/token (3.250 → 3.325), the largest "
-        "of 15 changes, most of all at “,”, but not significant (p = .20; one text)."
+        "Without L1H2 the loss rises most, by 0.0747 nats/token (3.250 → 3.325), but not "
+        "significantly (p = .20, threshold .02; one text), most of all at “,”."
     )
     one = scans()
     tie = replace(one.ranking(2).matter[1], means=one.ranking(1).matter[0].means)
     effects = tuple(tie if effect.variant == tie.variant else effect for effect in one.effects)
     tied = finding(replace(one, effects=effects))
-    assert "15 changes, but not significant (p = .20; one text); L1H2 comes close." in tied
+    assert "not significantly (p = .20, threshold .02; one text); L1H2 comes close." in tied
     noise = replace(six, model=replace(six.model, weights="random"))
     assert finding(noise) == "Random weights: differences are noise, not a ranking."
     assert finding(replace(six, complete=False, texts_wanted=9)).startswith("Incomplete, 6 of 9 t")
