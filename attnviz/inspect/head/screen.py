@@ -159,9 +159,7 @@ def _attends(card: HeadCard, label: HeadLabel) -> str:
         return f"has nothing to do here: {measure.absent.format(text='the text')}."
     if measure.target and label.name not in SINKS:
         total, where, seen = len(shown.record.queries), "", ""
-        if (
-            measure.absent and 0 < label.events < 0.75 * total
-        ):  # a mean of few queries, which says little of the text
+        if measure.absent and 0 < label.events < 0.75 * total:  # a mean of some queries alone
             where, seen = ", where there is one", f"{label.events} of {total} tokens; "
         only = "only " * (label.on_text < LEAST)
         given = f"{only}{share(label.on_text)} of its attention here on {measure.target}"

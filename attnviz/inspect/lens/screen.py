@@ -81,6 +81,7 @@ def _finding(report: LensReport) -> str:
         rest = None if end.probability < UNLIKELY else report.rest
         whole = next_word(report.given.predicted, reading.position, report.answer, rest)
         whole += f" (first piece {quoted(report.answer)})" * is_piece(report.answer, rest)
+    begin = f"{whole[0].upper()}{whole[1:]}"
     if report.model.weights == "random":
         return (
             f"Random weights: where a prediction forms is arbitrary; {whole} has p = "
@@ -89,20 +90,18 @@ def _finding(report: LensReport) -> str:
     if entry is None:
         first = _quoted(report, end.top[0][0])
         best = min(reading.blocks, key=lambda block: block.rank)
-        name = report.block_name(best.block)
-        after = "in the embedding" if best.block is None else f"after {name}"
+        where = "in the" if best.block is None else "after"
+        after = f"{where} {report.block_name(best.block)}"
         top = f"top {kind} {first}, p = {probability(end.top[0][1])}"
         better = f"; its best rank is {best.rank:,}, {after}" * (best.rank < end.rank)
-        claim = f"{whole} ranks {_ordinal(end.rank)} at the end"
-        claim += f" (p = {probability(end.probability)}; {top}){better}."
-        return f"{claim[0].upper()}{claim[1:]}"
+        rank = f"ranks {_ordinal(end.rank)} at the end (p = {probability(end.probability)}; {top})"
+        return f"{begin} {rank}{better}."
     entered, last = reading.blocks[entry], f"p = {probability(end.probability)}"
     if end.probability < UNLIKELY and report.kind == "word":
         every = "at every layer" if not entry else f"from {report.block_name(entered.block)} on"
         return f"No clear prediction: {whole} is the top token {every}, but {last} at the end."
     if not entry:
-        claim = f"{whole} ({last}) is the top {kind} from the embedding on."
-        return f"{claim[0].upper()}{claim[1:]}"
+        return f"{begin} ({last}) is the top {kind} from the embedding on."
     before, name = reading.blocks[entry - 1], report.block_name(entered.block)
     where = "in the embedding" if before.block is None else f"at {report.block_name(before.block)}"
     leader, led = before.top[0]

@@ -129,12 +129,11 @@ def _labels(report: ModelReport, kinds: int) -> str:
     if not total:
         return f"None of {heads} has a label: no score is clearly above chance."
     words = [f"{counts[name]} {label_named(name).said}" for name in [*counts][:kinds]]
-    cut_off = ", …" * (len(counts) > kinds)
-    named = f" ({', '.join(words)}{cut_off})" if words else ""
+    named = f" ({', '.join(words)}{', …' * (len(counts) > kinds)})" if words else ""
     resting = sum(len(scored.labelled(name)) for name in SINKS if name in scored.labels)
     more = "is a sink head" if resting == 1 else "are sink heads"
-    sinks = f"; {resting} more {more}" if resting else ""
-    return f"{total} of {heads} {'has' if total == 1 else 'have'} a label{named}{sinks}."
+    also = f"; {resting} more {more}" * bool(resting)
+    return f"{total} of {heads} {'has' if total == 1 else 'have'} a label{named}{also}."
 
 
 def _losses(report: ModelReport, others: int) -> str:
