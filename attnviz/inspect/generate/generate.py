@@ -143,7 +143,15 @@ class WritingJob:
         more = self.model.notes_for(whole.tokens)
         notes = (*whole.model.notes, *(note for note in more if note not in whole.model.notes))
         whole = replace(whole, model=replace(whole.model, notes=notes))
-        return GenerateReport(whole, activities(whole), self.heads, self.chosen), early
+        heads = self.heads if self.chosen else (_copying(whole, self.heads[0]),)
+        return GenerateReport(whole, activities(whole), heads, self.chosen), early
+
+
+def _copying(run: WrittenRun, head: Head) -> Head:
+    """Return ``head``; for an induction head the one that copies most, then the clearest one."""
+    known = {} if run.known is None else run.known.heads
+    same = [at for at in run.heads if at in known and known[at].name == "induction"]
+    return max(same, key=lambda at: (run.copies[at], known[at].score)) if head in same else head
 
 
 def _distinctive(record: AttentionRecord, known: KnownLabels | None) -> Head:

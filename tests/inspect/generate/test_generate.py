@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from attnviz.inspect.generate import generate as job
 from attnviz.inspect.generate.live import unfinished
 from attnviz.inspect.generate.report import GenerateReport, WrittenRun, activities, read_run
 from attnviz.inspect.generate.screen import loop_of
+from attnviz.measures.labels import KnownLabel, KnownLabels
 from attnviz.measures.rows import EQUAL_FORMULAS, FORMULAS
 from attnviz.models.resolve import load
 from attnviz.records import Tokens
@@ -199,8 +201,9 @@ def test_writing_ends_at_the_context(family, backend, run, checkpoint, tmp_path)
 @pytest.mark.parametrize("options", [("--color", "always"), ()])
 def test_a_pipe_gets_colours_and_no_cursor(run, options):
     forced = {} if options else {"FORCE_COLOR": "1"}
-    result = run("generate", "The cat", "--tokens", "4", *options, env=forced)
+    result = run("generate", "The cat", "--tokens", "4", "--explain", *options, env=forced)
     assert result.code == 0
+    assert "spreads its attention" in result.out  # the meaning of a cell of the grid: diff
     sent = set(re.findall(r"\x1b\[[0-9;?]*([a-zA-Z])", result.out + result.err))
     assert sent == {"m"}
 
@@ -278,6 +281,22 @@ def test_half_of_a_character_waits_for_the_rest(texts, count):
 )
 def test_a_loop_is_two_rounds_and_more(ids, loop):
     assert loop_of([9, 9, *ids], len(ids)) == loop
+
+
+def test_the_text_of_a_loop_is_quoted_in_two_lines():
+    cut = " b" * 30, f" “a,{' b' * 18}…” (5"
+    for last, told in (" c", " “a, b c” (5"), (' "', ': a, b " (5'), ("<0xEC>", " the same 5"), cut:
+        finding = shown(made(["<s>", "a"], [" ", "a", ",", " b", last] * 4)).finding
+        assert finding.startswith(f"From token 1 on, the output repeats{told} tokens")
+
+
+def test_of_induction_heads_the_one_that_copies_most_is_shown():
+    scores = {(0, 0): 0.4, (0, 1): 0.5, (1, 1): 0.6}  # these copy 6, 4, and 4 tokens
+    known = KnownLabels("card", {at: KnownLabel("induction", scores[at]) for at in scores})
+    run = replace(made(["<s>", " a", " b"], [" c"] * 20), known=known)
+    assert [job._copying(run, head) for head in ((0, 1), (1, 2))] == [(0, 0), (1, 2)]
+    del known.heads[0, 0]
+    assert job._copying(run, (0, 1)) == (1, 1)
 
 
 def test_copies_are_counted_without_the_sink():
