@@ -204,8 +204,11 @@ def _first(report: LinkReport, columns: int, lines: int) -> list[doc.Group]:
     parts, half = len(report.first.split.parts), (columns - _GAP) // 2
     height = min(parts, max(lines // 6, 3))
     rows = max(lines - 6 if half >= _TABLE else lines - height - 8, 4)
-    of_query = min(parts + 1, rows // 2)  # the keys have at least as many
-    table = part_table(report, (rows - of_query, of_query))
+    said, sides = _finding(report), [report.of_side(side) for side in SIDES]
+    named = [[f" {nats(part.lead)}" in said for part in side] for side in sides]
+    of_query, of_key = (1 + min(sum(each), _NAMED) for each in named)  # rows that are needed
+    of_query = max(min(parts + 1, rows // 2), of_query)  # the keys have at least as many
+    table = part_table(report, (max(rows - of_query, of_key), of_query))
     if half >= _TABLE:
         grid = pair_grid(report, min(rows, 2 * _MOST), half, scaled=False)
         return [words, doc.beside(table, [grid, *_sources(report)])]
