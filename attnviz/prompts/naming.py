@@ -19,12 +19,15 @@ def quoted(text: str) -> str:
     return f"“{cut(token_label(text), LONGEST_TOKEN)}”"
 
 
-def placed(tokens: Tokens, position: int, quotes: bool = True) -> str:
-    """Return a token, or the word that it is a piece of, with its index: ``“Tom” (4)``."""
-    word = words_of_tokens(tokens)[position]
-    label = token_label(word_text(tokens, word)) if word[1:] else token_labels(tokens)[position]
-    label = cut(label, LONGEST_TOKEN)
-    return numbered(f"“{label}”" if quotes else label, word.start)
+def placed(tokens: Tokens, position: int, quotes: bool = True, piece: bool = False) -> str:
+    """Return a token, or the word that it is a piece of, with its index: ``“Tom” (4)``.
+
+    piece: True names the token within its word, as in ``“ed” of “warned” (5)``.
+    """
+    word, own = words_of_tokens(tokens)[position], token_labels(tokens)[position]
+    label = cut(token_label(word_text(tokens, word)) if word[1:] else own, LONGEST_TOKEN)
+    name = numbered(f"“{label}”" if quotes else label, word.start)
+    return f"“{cut(own, LONGEST_TOKEN)}” of {name}" if piece and word[1:] else name
 
 
 def quoted_word(tokens: Tokens, word: range) -> str:

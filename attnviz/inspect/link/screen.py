@@ -14,10 +14,10 @@ from attnviz.draw import document as doc
 from attnviz.draw.numbers import NumberScale, counted, listed
 from attnviz.draw.provenance import fits_two_lines, known_text, p_value, probability
 from attnviz.draw.signed import interval_text, ranked_table, signed_grid, signed_scale
-from attnviz.engine.attribution.scores import SIDES, StreamPart
+from attnviz.engine.attribution.scores import SIDES, ReadSide, StreamPart
 from attnviz.inspect.link.report import LinkPart, LinkReport
 from attnviz.measures.bootstrap import LEAST_TEXTS
-from attnviz.prompts.naming import nats, placed, prompt_document
+from attnviz.prompts.naming import nats, placed, prompt_document, quoted
 from attnviz.records import Tokens
 
 _GAP = 3
@@ -204,8 +204,11 @@ def _first(report: LinkReport, columns: int, lines: int) -> list[doc.Group]:
     parts, half = len(report.first.split.parts), (columns - _GAP) // 2
     height = min(parts, max(lines // 6, 3))
     rows = max(lines - 6 if half >= _TABLE else lines - height - 8, 4)
-    of_query = min(parts + 1, rows // 2)  # the keys have at least as many
-    table = part_table(report, (rows - of_query, of_query))
+    said, sides = _finding(report), [report.of_side(side) for side in SIDES]
+    named = [[f" {nats(part.lead)}" in said for part in side] for side in sides]
+    of_query, of_key = (1 + min(sum(each), _NAMED) for each in named)  # rows that are needed
+    of_query = max(min(parts + 1, rows // 2), of_query)  # the keys have at least as many
+    table = part_table(report, (max(rows - of_query, of_key), of_query))
     if half >= _TABLE:
         grid = pair_grid(report, min(rows, 2 * _MOST), half, scaled=False)
         return [words, doc.beside(table, [grid, *_sources(report)])]
@@ -214,18 +217,18 @@ def _first(report: LinkReport, columns: int, lines: int) -> list[doc.Group]:
 
 
 _WHOLE = 0.005  # share of the lead by which a part called the whole lead may differ
-_MAIN, _NAMED, _LEAST_NAMED = 0.5, 3, 0.05
-"""The share of the lead from which parts are the reason of the link; the most that are named, and
-the least share of one of them."""
+_MAIN, _FAR, _NET, _NAMED = 0.5, 1 / 3, 0.25, 3
+"""The share of the lead from which parts are the reason of the link, and from which one is that has
+twice the next; what parts against the key take of a lead called net; the most that are named."""
 
 _CLEAR = 0.6931  # the lead in nats, ln 2, below which a head hardly attends to a key
-_NOTABLE_BASE, _AS_MUCH = 0.5, 0.8  # shares of a part from which its control is told, is as much
+_NOTABLE_BASE = 0.5  # the share of a part from which its control is told
 _LITTLE_SAID = {
-    "chance": "No word pair is significant. The closest: ",
-    "function": "Only function words stand out: ",
-    "local": "Only neighbours stand out: ",
+    "chance": ("No word pair is significant. The closest: ", "Not significant: "),
+    "function": ("Only function words stand out: ",),
+    "local": ("Only neighbours stand out: ",),
 }
-"""How a finding begins if the chosen link is no answer to what a person would ask."""
+"""How a finding begins if the chosen link is no answer to what a person would ask, and shorter."""
 
 _NEEDED, _BY_CHANCE = 0.95, 1
 """A head needs a part if the weight without it is below this share of the weight; a part is due to
@@ -237,51 +240,69 @@ the words around if at most this many controls reach it."""
 
 def _finding(report: LinkReport) -> str:
     """Return the finding: which part of the model makes the head attend there, and by how much."""
-    first = report.first
     if not report.tallies:
         return (
             f"The parts do not add up to the weights of {report.head} (off by "
-            f"{first.split.gap:.2g} nats), so none is ranked."
+            f"{report.first.split.gap:.2g} nats), so none is ranked."
         )
     parts, sign = report.of_side("key"), 1 if report.sum > 0 else -1
+    clear = [part for part in parts if part.stands_out]  # of many prompts alone
+    largest = max(clear or parts, key=lambda part: sign * part.lead)
     if report.many:
-        best = max(
-            [part for part in parts if part.stands_out] or parts, key=lambda part: sign * part.lead
-        )
-        return _of_many(report, best)
-    largest = max(parts, key=lambda part: sign * part.lead)
+        return _of_many(report, largest)
     if report.model.weights == "random":
         return (
-            f"Random weights, so by chance: {report.head} looks {_from_to(report)}; the largest "
+            f"Random weights, so by chance: {report.head} looks {_from_to(report)[1]}; the largest "
             f"part, {_by_what(report, largest)}, is {nats(largest.lead)} of {report.sum:+.2f} nats."
         )
     if report.sum < _CLEAR:
-        return _because(report, largest, "hardly attends", "; its largest part is")
-    main = [part for part in report.parts if part.lead >= _MAIN * report.sum]
-    main = [part for part in main if not _is_spare(report, part)]
+        return _because(report, [largest], "hardly attends", "; its largest part is")
+    both = [part for side in SIDES for part in _top(report, side)]
+    if [part.part and part.part.kind for part in both] in (["token"] * 2, ["position"] * 2):
+        return _because(report, both, "attends", " because")
+    half = _MAIN * report.sum
+    main = [part for part in report.parts if part.lead >= half and not _is_spare(report, part)]
     if main:  # what the words around bring comes first, then what was written into the key
         main.sort(key=lambda part: (_is_cause(report, part), part.side == "key", part.lead))
-        return _because(report, main[-1], "attends", " because of")
-    order = sorted(report.parts, key=lambda part: -part.lead)
-    causes, largest = [part for part in order if _is_cause(report, part)], order[0]
-    attend = f"{report.head} attend ({_weight(report)}) {_from_to(report)}"
-    whole = f"of the {report.sum:.2f}-nat margin"
-    causes = [part for part in causes if part.lead >= _LEAST_NAMED * report.sum][:_NAMED]
-    if fsum(part.lead for part in causes) >= _MAIN * report.sum:
-        named = [f"{_called(report, part)} {nats(part.lead)}{_side(part)}" for part in causes]
-        named[0] = named[0].replace(" +", " contributes +")
-        fewer = [listed(named[:count]) for count in range(len(named), 0, -1)]
-        return _opened(report, f"several parts make {attend}: {whole}, ", fewer)
-    joint = ", but" if _is_spare(report, largest) else ";"
-    claim = (
-        f"no single part makes {attend}: the largest, {_called(report, largest)}"
-        f"{_side(largest)}, contributes {nats(largest.lead)} {whole}"
-    )
-    return _opened(report, claim, [*_without(largest, f"{joint} "), ""])
+        named = [part for part in _of(report, main[-1].side) if part in main]
+        return _because(report, named[:2], "attends", " because of")
+    tops = [top for side in reversed(SIDES) if (top := _top(report, side, fewest=2))]
+    if not tops:
+        largest = max(report.parts, key=lambda part: part.lead)
+        what = "its largest part" if largest.lead >= half else "the largest of many parts"
+        return _because(report, [largest], "attends", f"; {what} is")
+    top = max(tops, key=lambda top: (all(_is_cause(report, part) for part in top), -len(top)))
+    terms = [f"{_called(report, part, False)} {nats(part.lead)}" for part in top]
+    terms[0] = f"at the {top[0].side}, {terms[0].replace(' +', ' contributes +')}"
+    fewer, of = [listed(terms[:count]) for count in range(len(top), 1, -1)], _margin(report, top)
+    claim = f"several parts make {report.head} attend"
+    return _told(report, lambda link: [f"{claim} {link}: {some} of {of}" for some in fewer])
 
 
-def _side(part: LinkPart) -> str:
-    return " at the query" * (part.side == "query")
+def _of(report: LinkReport, side: ReadSide) -> list[LinkPart]:
+    """Return the parts that sum to the lead on one side, the largest first; both have distance."""
+    parts = [part for part in report.parts if part.side == side or part.part is None]
+    return sorted(parts, key=lambda part: -part.lead)
+
+
+def _top(report: LinkReport, side: ReadSide, fewest: int = 1) -> list[LinkPart]:
+    """Return the fewest largest parts of a side that are the reason, none unless all are needed."""
+    parts = _of(report, side)
+    by_far = parts[0].lead >= max(_FAR * report.sum, 2 * parts[:2][-1].lead)
+    for count in range(fewest, _NAMED + 1):
+        top = parts[:count]
+        if (by_far and count == 1) or fsum(part.lead for part in top) >= _MAIN * report.sum:
+            return [] if any(_is_spare(report, part) for part in top) else top
+    return []
+
+
+def _margin(report: LinkReport, parts: Sequence[LinkPart]) -> str:
+    """Return the lead in words, ``a net`` one if much of a side of these parts is against it."""
+    whole, net = report.sum, False
+    for part in parts:
+        against = fsum(abs(at.lead) for at in _of(report, part.side) if at.lead * whole < 0)
+        net |= against > _NET * abs(whole) or abs(part.lead) > (1 + _WHOLE) * abs(whole)
+    return f"{'a net' if net else 'the'} {whole:.2f}-nat margin"
 
 
 def _is_spare(report: LinkReport, part: LinkPart) -> bool:
@@ -295,56 +316,66 @@ def _is_cause(report: LinkReport, part: LinkPart) -> bool:
     return not (constant or _is_spare(report, part)) and (part.reached or 0) <= _BY_CHANCE
 
 
-def _opened(report: LinkReport, claim: str, tails: Sequence[str]) -> str:
-    """Return a claim as a sentence, led by what a chosen link lacks, with a tail that fits."""
+def _told(report: LinkReport, ways: Callable[[str], Sequence[str]]) -> str:
+    """Return the first of the claims about the link in words that fits, after what it lacks."""
+    leads: Sequence[str] = [""]
     if report.chosen is not None:
-        why = "chance" if report.chosen.is_chance else report.chosen.why
-        claim = f"{_LITTLE_SAID.get(why, '')}{claim}"
-    sentences = [f"{claim[0].upper()}{claim[1:]}{tail}." for tail in tails]
+        leads = _LITTLE_SAID.get("chance" if report.chosen.is_chance else report.chosen.why, leads)
+    claims = [f"{at}{way}." for link in _from_to(report) for at in leads for way in ways(link)]
+    sentences = [f"{claim[0].upper()}{claim[1:]}" for claim in claims]
     return next(filter(fits_two_lines, sentences), sentences[-1])
 
 
-def _weight(report: LinkReport) -> str:
-    """Return the attention weight of the link, with its control where that is larger."""
-    weight = report.first.weight
+def _control(report: LinkReport) -> float:
+    """Return the control weight of a chosen link, which is one of words; NaN if these are split."""
     link = None if report.chosen is None else report.chosen.link
-    low = "" if link is None or not weight < link.habit else f", control {probability(link.habit)}"
-    return f"{probability(weight)}{low}"
+    return math.nan if link is None or len(link.query) * len(link.key) > 1 else link.habit
 
 
-def _without(part: LinkPart, joint: str = "; ") -> list[str]:
-    """Return what the weight is without a part, in a list that is empty if that is unknown."""
-    weight = f"without it the weight would be {probability(part.without or 0.0)}"
-    return [] if part.without is None else [f"{joint}{weight}"]
+def _from_to(report: LinkReport) -> tuple[str, str]:
+    """Return the link of tokens as ``(.62) from “it” (5) to “cat” (2)``, and that of the words."""
+    asked, tokens, control = report.first.asked, report.first.tokens, _control(report)
+    queries, weight = report.first.given.queries(asked.head[0]), report.first.weight
+    forms = list[str]()
+    for piece in (True, False):
+        query = placed(queries, asked.query, piece=piece)
+        key = placed(tokens, asked.key, piece=piece)
+        than = "" if asked.than is None else f" over {placed(tokens, asked.than, piece=piece)}"
+        forms.append(f"from {query} to {'itself' if key == query else key}{than}")
+    low = f", control {probability(control)}" if weight < control else ""
+    return f"({probability(weight)}{low}) {forms[0]}", forms[1]
 
 
-def _from_to(report: LinkReport) -> str:
-    """Return the link in words, such as ``from “it” (5) to “cat” (2) over “dog” (3)``."""
-    asked, tokens = report.first.asked, report.first.tokens
-    query = placed(report.first.given.queries(asked.head[0]), asked.query)
-    key = placed(tokens, asked.key)
-    than = "" if asked.than is None else f" over {placed(tokens, asked.than)}"
-    return f"from {query} to {'itself' if key == query else key}{than}"
+def _because(report: LinkReport, parts: Sequence[LinkPart], verb: str, because: str) -> str:
+    """Return the finding that names a part, two of a side or one of each, with its evidence."""
+    part, *others = parts
+    leads, margin, tails = [nats(each.lead) for each in parts], _margin(report, parts), [""]
+    causes = [f"{_by_what(report, *parts, detail=detail)}:" for detail in (3, 2, 1, 0)]
+    amounts = [f"{listed(leads)} of {margin}"]
+    if others and others[0].side != part.side:
+        causes = [_by_both(report, part)]
+        amounts = ["{} at the query and {} at the key, of ", "{} (query) and {} (key) of "]
+        amounts = [amount.format(*leads) + margin for amount in amounts]
+    elif not others:
+        if "net" not in margin and abs(part.lead - report.sum) < _WHOLE * abs(report.sum):
+            amounts = [f"{nats(part.lead)} nats, the whole margin"]
+        control, of_words = "", part.part is not None and part.part.kind == "token"
+        if part.base and not of_words and part.base * part.lead >= _NOTABLE_BASE * part.lead**2:
+            control = f"; {nats(part.base)} with random words around"
+        without = f"; without it the weight would be {probability(part.without or 0.0)}"
+        without *= part.without is not None
+        tails = [control + without, control, without, ""]
+    ways = [f"{cause} {amount}{tail}" for cause in causes for amount in amounts for tail in tails]
+    return _told(report, lambda link: [f"{report.head} {verb} {link}{because} {w}" for w in ways])
 
 
-def _because(report: LinkReport, part: LinkPart, verb: str, because: str) -> str:
-    """Return the finding that names one part, with as much of its evidence as two lines hold."""
-    claim = (
-        f"{report.head} {verb} ({_weight(report)}) {_from_to(report)}{because} "
-        f"{_by_what(report, part)}:"
-    )
-    amount = f"{nats(part.lead)} of the {report.sum:.2f}-nat margin"
-    if abs(part.lead - report.sum) < _WHOLE * abs(report.sum):
-        amount = f"{nats(part.lead)} nats, the whole margin"
-    elif abs(part.lead) > abs(report.sum):
-        amount = f"{nats(part.lead)} nats, above the whole margin ({report.sum:+.2f})"
-    control = ""
-    if part.base is not None and part.base * part.lead >= _NOTABLE_BASE * part.lead**2:
-        control = f"; {nats(part.base)} with random words around"
-        if (part.reached or 0) > _BY_CHANCE and abs(part.base) >= _AS_MUCH * abs(part.lead):
-            control = f"; random words around give {nats(part.base)}"
-    without = "".join(_without(part))
-    return _opened(report, f"{claim} {amount}", (control + without, control, without, ""))
+def _by_both(report: LinkReport, part: LinkPart) -> str:
+    """Return why a part counts at the query and the key alike: ``both are “it”``, two positions."""
+    first, asked, what = report.first, report.first.asked, _own(report, part)
+    token = first.given.queries(asked.head[0]).ids[asked.query]
+    if what == "embedding" and token == first.tokens.ids[asked.key] and asked.query != asked.key:
+        return f"both are {quoted(first.tokens.texts[asked.key])}: the embedding contributes"
+    return f"of the two {what.replace(' and', 's and')}s:"
 
 
 def _name(report: LinkReport, part: StreamPart | None) -> str:
@@ -353,37 +384,42 @@ def _name(report: LinkReport, part: StreamPart | None) -> str:
     return "embedding" if name == "token" else name
 
 
-def _called(report: LinkReport, part: LinkPart) -> str:
+def _called(report: LinkReport, part: LinkPart, label: bool = True) -> str:
     """Return the name of a part in a sentence, of a head with its known label."""
     by = part.part
-    if by is None:
-        return "the distance"
-    if by.kind == "token":
-        return "the word's own embedding"
+    if by is None or by.kind in ("token", "position"):
+        return f"the {_name(report, by)}"
     if by.crosses or by.layer is None or by.head is None:
         return _name(report, by)
-    label = report.labels.get((by.layer, by.head))
-    return _name(report, by) + ("" if label is None else f" ({label.said})")
+    known = report.labels.get((by.layer, by.head)) if label else None
+    return _name(report, by) + ("" if known is None else f" ({known.said})")
 
 
-def _by_what(report: LinkReport, part: LinkPart) -> str:
-    """Return what a part is in words, such as ``what L0H0 moved there from “met”``, at the key."""
-    by, at_query = part.part, part.side == "query"
+def _own(report: LinkReport, part: LinkPart) -> str:
+    """Return what an embedding is in words: of the position too, if no other part is."""
+    apart = any(each.part is None or each.part.kind == "position" for each in report.parts)
+    return _name(report, part.part) + ("" if apart else " and position")
+
+
+def _by_what(report: LinkReport, part: LinkPart, *others: LinkPart, detail: int = 3) -> str:
+    """Return what parts of a side are in words, such as ``what L0H0 moved there from “met”``."""
+    by, kinds = part.part, {each.part and each.part.kind for each in (part, *others)}
+    if others and not kinds <= {"head", "mlp"}:
+        return listed([_by_what(report, each, detail=0) for each in (part, *others)])
     if by is None:
         return "the distance"
     if by.kind == "position":
-        return f"the {'query' if at_query else 'key'}'s position"
+        return f"the {part.side}'s position"
     if by.kind == "token":
-        kinds = {other.part.kind for other in report.parts if other.part is not None}
-        words = "embedding" if "position" in kinds else "embedding and position"
-        return f"the {'query' if at_query else 'key'}'s own {words}"
+        return f"the {part.side}'s own {_own(report, part)}"
     if by.kind == "bias":
         return f"the {_name(report, by)}" if by.layer is not None else "a bias"
-    source = ""
-    if part.source is not None and not by.crosses:
-        source = f" from {placed(report.first.tokens, part.source)}"
-    verb = "moved" if source else "wrote"
-    return f"what {_called(report, part)} {verb} {'to the query' if at_query else 'there'}{source}"
+    origin = ""
+    if detail and not others and part.source is not None and not by.crosses:
+        origin = f" from {placed(report.first.tokens, part.source, piece=detail > 1)}"
+    names = listed([_called(report, each, detail > 2) for each in (part, *others)])
+    to = "to the query" if part.side == "query" else "there"
+    return f"what {names} {'moved' if origin else 'wrote'} {to}{origin}"
 
 
 def _of_many(report: LinkReport, best: LinkPart) -> str:
@@ -451,9 +487,8 @@ def _choice_words(report: LinkReport) -> doc.Words:
         why = f"{of} most significant, p = {p_value(link.chance)}"
     else:
         why = f"{of} closest to significance"
-    control = (
-        [] if math.isnan(link.habit) else [(f"control weight {probability(link.habit)}", False)]
-    )
+    habit = _control(report)
+    control = [] if math.isnan(habit) else [(f"control weight {probability(habit)}", False)]
     return [(f"auto-selected: {why}", False), *control]
 
 
