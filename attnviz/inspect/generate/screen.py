@@ -197,7 +197,8 @@ def _looped(report: GenerateReport, name: str, period: int, since: int) -> str:
     if text and "\ufffd" not in text:
         same = [f"{_quote(text, room)} ({size})" for room in range(_LONGEST_LOOP, 0, -1)]
     both = product(same, _copied(report, name))
-    told = [f"From token {since + 1} of the output on, it repeats{what}. {end}." for what, end in both]
+    begin = f"From token {since + 1} of the output on, it repeats"
+    told = [f"{begin}{what}. {end}." for what, end in both]
     return next(filter(facts.fits_two_lines, told), told[-1])
 
 
