@@ -180,10 +180,11 @@ class _Text:
         return before and ((asks and self.nouns[key]) or self.opening(query) == key)
 
     def is_object(self, noun: int, verb: int) -> bool:
-        """Return whether only function words stand between a verb and a noun after it."""
+        """Return whether only function words, at least one, part a noun from a verb before it."""
         between = self.texts[verb + 1 : noun]
-        plain = self.verbs[verb] and self.texts[verb].lower() not in _AUXILIARY
-        return plain and not any(is_content(text) or all(map(is_mark, text)) for text in between)
+        plain = self.verbs[verb] and self.texts[verb].lower() not in {*_AUXILIARY, "said"}
+        parted = any(is_content(text) or all(map(is_mark, text)) for text in between)
+        return plain and bool(between) and not parted
 
     def is_subject(self, word: int, noun: int) -> bool:
         """Return whether a noun may be what a pronoun means, or the subject of a verb after it."""
