@@ -215,7 +215,7 @@ class AttentionKind(Options):
 
     kind: Literal["self", "encoder", "decoder", "cross"] | None = option(
         "KIND",
-        "The attention of an encoder–decoder: encoder (default), decoder or cross.",
+        "Which attention of an encoder–decoder: encoder (default), decoder or cross.",
         brief="For an encoder–decoder: encoder, decoder or cross.",
     )
 
@@ -330,8 +330,8 @@ class RegionOptions(ChatOption, panel="Chat and regions"):
 
     span: tuple[str, ...] = option(
         "NAME=PLACES",
-        "Name a region: NAME=2:5 is tokens 2, 3 and 4; NAME=WORDS or NAME='FIRST … LAST' finds "
-        "words that occur once in the text; may be repeated.",
+        "Name a region: NAME=2:5 is tokens 2, 3 and 4; NAME=WORDS or NAME='FIRST … LAST' "
+        "matches words that occur exactly once in the text; may be repeated.",
         (),
     )
     spans: Path | None = option("FILE", "Regions from a file, one per line, written as for --span.")

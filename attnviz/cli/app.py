@@ -15,7 +15,7 @@ from attnviz.cli.groups import SETTINGS, WHOLE, cut_help, shell_columns, with_pl
 
 GROUPS = {
     "Look": {
-        "heads": "Show where each attention head attends in a text.",
+        "heads": "Show what each attention head attends to in a text.",
         "head": "Show one head's card.",
         "report": "Report on a model.",
         "atlas": "See what heads fire on.",

@@ -62,7 +62,7 @@ class _Page(Options):
 
 @command(DOCS, "--color")
 def docs(page: _Page) -> None:
-    """Read or search the manual: one page per command, and how everything is measured."""
+    """Read or search the manual: one page per command, plus how everything is measured."""
     known = topics()
     console = text_console(None, page.colour)
     with printing():

@@ -79,7 +79,7 @@ def heads(
     model: shared.ShapedModel,
     output: HeadsOutput,
 ) -> None:
-    """Show where each attention head attends in text, images or audio."""
+    """Show what each attention head attends to in text, images or audio."""
     from attnviz.inspect.heads import heads as question
     from attnviz.inspect.heads.report import LongHeads
     from attnviz.progress import UNWATCHED
@@ -294,7 +294,7 @@ def rollout(
     model: shared.ShapedModel,
     output: shared.Output,
 ) -> None:
-    """Follow attention through all layers, from each output token to the input."""
+    """Follow attention through all layers, from each position back to the input."""
     from attnviz.inspect.rollout import rollout as question
     from attnviz.models.work import Work
     from attnviz.regions import given_text

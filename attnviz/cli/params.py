@@ -44,7 +44,7 @@ class _Models(Options):
 
 @command(EXAMPLES, "--tokens --batch --dtype --memory --gpu --compare")
 def params(named: _Models, request: ParamsRequest, output: Output) -> None:
-    """Compute a model's exact parameter count, KV cache, FLOPs and memory, of any architecture."""
+    """Compute the exact parameter count, KV cache, FLOPs and memory of any architecture."""
     from attnviz.count.params import params as question
     from attnviz.count.params.request import NamedModel
 

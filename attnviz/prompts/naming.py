@@ -27,7 +27,7 @@ def placed(tokens: Tokens, position: int, quotes: bool = True, piece: bool = Fal
     word, own = words_of_tokens(tokens)[position], token_labels(tokens)[position]
     label = cut(token_label(word_text(tokens, word)) if word[1:] else own, LONGEST_TOKEN)
     name = numbered(f"“{label}”" if quotes else label, word.start)
-    return f"“{cut(own, LONGEST_TOKEN)}” of {name}" if piece and word[1:] else name
+    return f"“{cut(own, LONGEST_TOKEN)}” in {name}" if piece and word[1:] else name
 
 
 def quoted_word(tokens: Tokens, word: range) -> str:

@@ -139,8 +139,8 @@ class Serving(Options, panel="Serving on a GPU"):
 
     gpu: tuple[str, ...] = option(
         "NAMES",
-        "Check which GPUs the model fits on, with an upper bound on its speed: GPU names separated "
-        "by commas (H100 or L4,A10G), or “all”; may be repeated.",
+        "GPU names separated by commas (H100 or L4,A10G), or “all”: check which of them the model "
+        "fits on, with an upper bound on its speed there; may be repeated.",
         (),
         autocompletion=complete_gpu,
         brief="Check which GPUs it fits on, such as L4,A10G or all.",

@@ -286,7 +286,7 @@ def _memory(case: Case, cost: CostReport | BuiltCount, maps: bool) -> Iterator[_
             free = f"{bytes_text(abs(left))} {beyond}"
         yield "total", bytes_text(total), free, 0
     if maps and isinstance(cost, CostReport) and cost.maps.values:
-        yield "matrices", bytes_text(cost.maps.bytes), "of attention, if materialised", 0
+        yield "attn maps", bytes_text(cost.maps.bytes), "if materialised", 0
 
 
 def _compute(cost: CostReport) -> Iterator[_Line]:

@@ -106,7 +106,7 @@ def title_words(cost: CostReport | BuiltCount) -> tuple[str, ...]:
     if isinstance(cost, BuiltCount):
         return (cost.name, cost.made.architecture, dtype_words(cost))
     attention = cost.spec.attention
-    heads = f"{counted(attention.heads, 'head')} of {count(attention.head_dim)}"
+    heads = f"{counted(attention.heads, 'head')} × {count(attention.head_dim)}"
     if attention.value_dim != attention.head_dim:
         heads += f" (value {count(attention.value_dim)})"
     words = [f"d_model {count(attention.d_model)}", heads + _kv_words(attention)]

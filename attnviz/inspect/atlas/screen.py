@@ -112,9 +112,9 @@ def _strongest(report: AtlasReport) -> str:
     query, key = link_ends(fired.link)
     weight, base, even = map(share, (fired.link.weight, fired.usual, fired.even))
     return (
-        f"No head attends to any token significantly more than by chance. {_name(report, best)} "
-        f"is furthest above its control: {weight} from “{query}” to “{key}” (control {base}, "
-        f"uniform {even})."
+        "No head attends to any token significantly more than expected by chance. "
+        f"{_name(report, best)} is furthest above its control: {weight} from “{query}” to “{key}” "
+        f"(control {base}, uniform {even})."
     )
 
 

@@ -21,7 +21,7 @@ class _ConditionOfB(Options, panel="B under different settings"):
 class _Compared(Options, panel="What to compare"):
     kind: Literal["self", "encoder", "decoder", "cross"] | None = option(
         "KIND",
-        "The attention of an encoder–decoder: encoder (default), decoder or cross.",
+        "Which attention of an encoder–decoder: encoder (default), decoder or cross.",
         brief="For an encoder–decoder: encoder, decoder or cross.",
     )
     match: bool = flag("Pair the heads by lowest divergence, not by index.")

@@ -197,7 +197,7 @@ def _looped(report: GenerateReport, name: str, period: int, since: int) -> str:
     if text and "\ufffd" not in text:
         same = [f"{_quote(text, room)} ({size})" for room in range(_LONGEST_LOOP, 0, -1)]
     both = product(same, _copied(report, name))
-    begin = f"From token {since + 1} of the output on, it repeats"
+    begin = f"From output token {since + 1} on, the model repeats"
     told = [f"{begin}{what}. {end}." for what, end in both]
     return next(filter(facts.fits_two_lines, told), told[-1])
 
@@ -207,7 +207,8 @@ def _copied(report: GenerateReport, name: str) -> tuple[str, str]:
     copies, steps = report.run.copies, counted(len(report.run.steps), "token")
     mean = f" (mean over heads: {sum(copies.values()) / len(copies):.0f})" * (len(copies) > 1)
     count = copies[report.head]
-    told = f"{count} of the {steps} match{'es' * (count == 1)} the one {name} attends to most"
+    verb = "is" if count == 1 else "are"
+    told = f"{count} of the {steps} {verb} the token that {name} attends to most"
     return told + mean, told
 
 

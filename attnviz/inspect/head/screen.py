@@ -51,7 +51,7 @@ _LEAST_ROWS, _TEXT = 2, 7
 _EDGES = 3  # the lines of the edges of two frames, one above the other, that one frame has not
 _SMALL_MAP = 61  # the columns of a map with a short legend
 _WIDE = 100  # the columns from which the lines may be more than those of the map
-_IN_TABLES = ("hurts", "fires")
+_IN_TABLES = ("helps", "fires")
 _IN_FINDING = ("label", "ablated")
 _LEFT_OUT = (_IN_TABLES, (*_IN_TABLES, "label"), (*_IN_TABLES, *_IN_FINDING), _IN_FINDING)
 """The lines that a first screen may leave out, as its tables or its finding say the same."""
@@ -229,7 +229,7 @@ def _lines(card: HeadCard, without: Collection[str] = ()) -> list[doc.Part]:
     lines = {
         "label": (_label(card), "label"),
         "ablated": (_without(card), "loss"),
-        "hurts": (_hurts(card), "hurts"),
+        "helps": (_hurts(card), "hurts"),
         "fires": (fires, "fires"),
         "adds": (_writes(card), "writes"),
         "copies": (_copies(card), "copies"),
@@ -285,8 +285,9 @@ def _without(card: HeadCard) -> list[str]:
 def _hurts(card: HeadCard) -> list[str]:
     if not card.hurts or not _matters(card):
         return []
-    words = [f"{_quoted(hurt)} {hurt.change:+.1f}" for hurt in card.hurts[:_NAMED]]
-    return [f"{listed(words)} nats, the largest of {counted(card.predictions, 'token')}"]
+    first, *others = card.hurts[:_NAMED]
+    most = f"{_quoted(first)} (loss {first.change:+.1f} nats without it)"
+    return [listed([most, *(f"{_quoted(hurt)} ({hurt.change:+.1f})" for hurt in others)])]
 
 
 def _writes(card: HeadCard) -> list[str]:

@@ -248,7 +248,7 @@ def text_maps(
         around = [whole for whole in ranges if asking[0] in whole and len(whole) > 1]
         if len(asking) == 1 and around:
             piece = word_label([queries.texts[asking[0]]])
-            token = f"“{piece}” of {named_word(queries, Word(around[0]))}"
+            token = f"“{piece}” in {named_word(queries, Word(around[0]))}"
     weights = attention_from(run, asking)
     weights[:, sink_of(run.record)[1] & (not sink)] = np.nan
     if run.record.causal:

@@ -38,7 +38,7 @@ class Kinds(Options):
     target: str | None = option(
         "TEXT",
         "Decoder text for --kind decoder and cross (default: the model's own greedy output); "
-        "with mha, the text of the queries; TEXT is that of the keys.",
+        "with mha, the text that the queries come from; the keys come from TEXT.",
         words=True,
     )
 
@@ -51,7 +51,7 @@ class ViewOptions(Options, panel="View"):
     top: int | None = option("N", "How many of the strongest token pairs to list per head.", min=1)
     token: str | None = option(
         "WORD|INDEX",
-        "List the heads that attend most from and to a word (WORD:2: its second occurrence).",
+        "Heads that attend most strongly to or from a word (WORD:2: its second occurrence).",
         words=True,
         brief="Heads that attend most to or from a word.",
     )
@@ -64,8 +64,8 @@ class ViewOptions(Options, panel="View"):
     )
     sink: bool | None = option(
         "",
-        "List links to the attention sink (first token, special tokens). Default: the sink is only "
-        "in the maps; --no-sink leaves it out of them as well.",
+        "Include links to the attention sink (first token, special tokens). By default the sink is "
+        "in the maps but not among the links; --no-sink removes it from both.",
         name="--sink/--no-sink",
     )
     norm_weighted: bool = flag(
@@ -106,7 +106,7 @@ class Compared(Options, panel="attnviz's own attention (--model mha)"):
     )
     score: str | None = option(
         "SCORE",
-        "How queries and keys are scored: scaled-dot (q·k/√d_k, the default), dot (q·k) or "
+        "The attention score: scaled-dot (q·k/√d_k, the default), dot (q·k) or "
         "additive (v·tanh(q + k), Bahdanau); several, separated by commas, are shown side by side.",
     )
 

@@ -56,7 +56,7 @@ class _Stack(Options):
 
     kind: Literal["self", "encoder", "decoder", "cross"] | None = option(
         "KIND",
-        "The attention of an encoder–decoder: encoder (default) or decoder; cross-attention is "
+        "Which attention of an encoder–decoder: encoder (default) or decoder; cross-attention is "
         "not supported.",
         brief="For an encoder–decoder: encoder, decoder or cross.",
     )

@@ -122,7 +122,7 @@ def part_table(report: LinkReport, most: tuple[int, int] | None = None) -> doc.T
         (f"margin{scale.times}", [scale.text(part.lead) for part in parts]),
         ("95% interval", [interval_text(part.interval, scale) for part in parts]),
         ("random", _known(scale.text, [part.base for part in parts])),
-        ("controls as large", _known(str, reached)),
+        ("controls ≥ part", _known(str, reached)),
         ("p", _known(p_value, [part.p for part in parts])),
         ("weight if removed", _known(probability, [part.without for part in parts])),
         (doc.Column("from", right=False), list(map(source, parts))),
@@ -133,9 +133,9 @@ def part_table(report: LinkReport, most: tuple[int, int] | None = None) -> doc.T
         for row, part in zip(table.rows, parts, strict=True)
     ]
     of_key = sum(part.side == "key" for part in parts)
-    rows.insert(of_key, doc.Row(["into the query"], spaced=True))
+    rows.insert(of_key, doc.Row(["query side"], spaced=True))
     first, *others = table.columns
-    return table._replace(columns=[first._replace(title="into the key"), *others], rows=rows)
+    return table._replace(columns=[first._replace(title="key side"), *others], rows=rows)
 
 
 def _known(write: Callable[[Any], str], values: Iterable[Any]) -> list[str]:
@@ -504,7 +504,7 @@ def _caveats(report: LinkReport) -> list[str]:
         caveats.append(
             f"random: the same part at the same positions, mean over "
             f"{counted(report.controls, 'prompt')} in which random words replace all but query and "
-            "key, the first token and special tokens; controls as large: in how many of these the "
+            "key, the first token and special tokens; controls ≥ part: in how many of these the "
             "part is at least as large. It separates context from position, and tests no single "
             "link."
         )

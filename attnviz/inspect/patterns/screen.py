@@ -230,7 +230,7 @@ def gaps(report: PatternReport, watch: str | None = None, *, brief: bool = False
     rates = {label_named(name).said: rate for name, rate in report.untestable.items()}
     if brief:
         names = ", ".join(rates)
-        return [f"cannot be tested: {names} (a fixed offset scores as high)"] if rates else []
+        return [f"cannot be tested: {names} (a fixed offset scores just as high)"] if rates else []
     sentences = []
     if rates:
         explained = ", ".join(f"{whole_percent(rate)} on {name}" for name, rate in rates.items())

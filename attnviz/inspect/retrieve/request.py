@@ -22,7 +22,7 @@ class Needle(NamedTuple):
 
 
 @dataclass(frozen=True)
-class RetrieveRequest(Ranked, IndexBase, Seed):
+class RetrieveRequest(Ranked, IndexBase, Seed, panel="Needles and haystacks"):
     """All options of ``retrieve``."""
 
     needle: tuple[str, ...] = option(

@@ -118,7 +118,9 @@ def _table(report: WhyReport, effects: Sequence[HeadEffect], title: str) -> doc.
     ]
     names, values = zip(*((report.name(row.head), row.value) for row in effects), strict=True)
     table = ranked_table(title, names, values, scale, columns, [row.unclear for row in effects])
-    return explained(table, "control", "the answer is replaced by another word in the prompt")
+    return explained(
+        table, "control", "every occurrence of the answer in the prompt is replaced by another word"
+    )
 
 
 def label_text(report: WhyReport, head: HeadKey) -> str:

@@ -131,7 +131,7 @@ def test_the_coloured_text_has_the_weight_of_the_finding(run, text):
     shown = run("heads", text, "--no-full", "--quiet", env={"COLUMNS": "100", "LINES": "30"}).lines
     weight = re.search(r"L\dH\d attends \((\.\d\d)\)", shown[1])[1]
     title = next(line for line in shown if "attention from" in line)
-    assert re.search("attention from “.+” of “", title)
+    assert re.search("attention from “.+” in “", title)
     below = "\n".join(shown[shown.index(title) + 1 :][:2])
     assert f"max {weight}" in below
 

@@ -234,7 +234,11 @@ def _ranking_words(report: AblationReport) -> str:
     if named:
         most = order.matter[: len(named)] == tuple(named)
         more = [report.name(effect.variant) for effect in named[1:]]
-        then = f", {'followed by' if most else 'clearly also without'} {listed(more)}" * bool(more)
+        s = "s" * (len(more) == 1)
+        then = (
+            f"; {listed(more)} come{s} next" if most else f", clearly also without {listed(more)}"
+        )
+        then *= bool(more)
         matter = without_words(report, named[0], most=most) + then
     if order.harm:
         names = listed([report.name(effect.variant) for effect in order.harm[:_NAMED]])

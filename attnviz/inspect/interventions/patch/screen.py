@@ -228,7 +228,7 @@ def _ranking_table(report: PatchReport, shown: Sequence[PatchEffect], title: str
         columns.append(doc.ColumnOf("gradient", lambda effect: number(effect.gradient, scale)))
     columns.append(doc.ColumnOf("q", q))
     if report.method != "gradient":
-        columns.append(doc.ColumnOf("patched", lambda effect: f"{effect.metric:+.2f}"))
+        columns.append(doc.ColumnOf("after patch", lambda effect: f"{effect.metric:+.2f}"))
     return effect_table(title, shown, *columns, scale=scale, name=report.names, mean=report.mean)
 
 
