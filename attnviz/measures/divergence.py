@@ -36,8 +36,7 @@ def js_divergence(first: Floats, second: Floats) -> NDArray[np.float64]:
 
 
 def _shares(rows: Floats) -> NDArray[np.float64]:
-    shares: NDArray[np.float64] = rows.astype(np.float64)
-    np.nan_to_num(shares, copy=False, nan=0.0)
+    shares: NDArray[np.float64] = np.nan_to_num(rows.astype(np.float64), copy=False)
     total = shares.sum(-1, keepdims=True)
     shares /= np.where(total > 0, total, np.nan)
     return shares

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from math import sqrt
 from typing import Any, NamedTuple
 
 from attnviz.measures.registry import LABELS, label_named
@@ -75,10 +74,9 @@ def strength(score: float | None, *floors: float | None) -> float | None:
         below 0 for a score under its floor; None if score or floors were not measured, or if
     the floor is 1.
     """
-    known = [floor for floor in floors if floor is not None]
-    if score is None or not known or max(known) > 1 - 1e-6:
+    floor = max((floor for floor in floors if floor is not None), default=1.0)
+    if score is None or floor > 1 - 1e-6:
         return None
-    floor = max(known)
     return (score - floor) / (1 - floor)
 
 
@@ -114,9 +112,7 @@ def clear_deviations(trials: int) -> float:
 
 def testable(name: str, base: float | None, pairs: int, deviations: float) -> bool:
     """Return True if even the highest possible score can give this label."""
-    if base is None:
-        return False
-    return base < 1 - 1e-6 and _is_clear(name, 1.0, base, pairs, deviations)
+    return base is not None and base < 1 - 1e-6 and _is_clear(name, 1.0, base, pairs, deviations)
 
 
 def best_label(
@@ -165,7 +161,7 @@ def _is_clear(
         return True
     if score is None or base is None or not pairs:
         return False
-    return score - base >= deviations * sqrt(base * (1 - base) / pairs)
+    return score - base >= deviations * math.sqrt(base * (1 - base) / pairs)
 
 
 def label_look(label: HeadLabel) -> tuple[str, str]:

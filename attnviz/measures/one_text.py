@@ -237,9 +237,8 @@ class _Text:
         self._bases: dict[int, BaseRates] = {}
         self._sink, self._resting = sink_of(record), resting_weight(record)
         self._queries = int((~self._sink[0]).sum())
-        info = record.model
+        info, layout = record.model, record.keys.layout
         told = not (record.queries.unknown or record.keys.unknown)
-        layout = record.keys.layout
         told = told and (layout is None or "text" in layout.kinds)  # patches have no word order
         self._asked = known is None and info.weights != "random" and told
         self._trials = info.layers * info.heads * NAMES
@@ -254,7 +253,9 @@ class _Text:
         bases = self._bases.get(id(layer.mask)) or base_rates(self._facts, _NAMES, seen)
         self._bases[id(layer.mask)] = bases
         for row, head in enumerate(layer.heads):
-            scores = {**dict.fromkeys(OF_ONE_TEXT), **_numbers(values, row)}
+            scores = dict[str, float | None].fromkeys(OF_ONE_TEXT)
+            numbers = ((name, float(value[row])) for name, value in values.items())
+            scores |= {name: number for name, number in numbers if not math.isnan(number)}
             label = self._label(layer.layer, head, row, scores, evidences, bases)
             if label is None or label.name in SINKS:
                 label = self._described(scores, float(sinks[row]), float(even_sink), bases)
@@ -307,11 +308,6 @@ class _Text:
         if peak is None or even is None or evenness >= _EVEN:
             return _label("spread", evenness, 1.0, events=bases.rows["normalised_entropy"])
         return _label("peaked", peak, even, events=bases.rows["confidence"])
-
-
-def _numbers(values: Mapping[str, Weights], row: int) -> dict[str, float | None]:
-    numbers = {name: float(value[row]) for name, value in values.items()}
-    return {name: None if math.isnan(value) else value for name, value in numbers.items()}
 
 
 def _label(

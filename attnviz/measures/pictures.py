@@ -54,7 +54,6 @@ class PictureSums:
         self.received = np.zeros((heads, tokens))
         self._queries = 0
         self._distance = np.zeros(heads)
-        self._measured = 0
         self._near, self._shuffled = np.zeros(heads), np.zeros((SHUFFLES, heads))
         self._controlled = 0
         draw = np.random.default_rng(0)
@@ -83,7 +82,6 @@ class PictureSums:
         mass = inside.sum(-1)
         shares = np.divide(inside, mass[..., None], out=inside, where=mass[..., None] > 0)
         self._distance += (shares * apart).sum((1, 2))
-        self._measured += len(own)
         some = np.array([int(row) in self._sample for row in rows[own]])
         if some.any():
             few = shares[:, some]
@@ -103,7 +101,7 @@ class PictureSums:
     @property
     def distance(self) -> Floats:
         """Return the mean attention distance (head,) in patches."""
-        return self._distance / max(self._measured, 1)
+        return self._distance / max(self._queries, 1)
 
     @property
     def shuffled(self) -> Floats:

@@ -131,8 +131,7 @@ def shares(
         spread = np.sqrt(np.maximum(square - rows * above**2, 0) / (rows - 1) / rows)
     least = RegionShares.least_queries
     limit = student_quantile(clear_deviations(above.size), np.maximum(rows, least) - 1)
-    clear = (above >= LEAST) & (rows >= least) & (above > limit * spread)
-    clear &= share > uniform
+    clear = (above >= LEAST) & (rows >= least) & (above > limit * spread) & (share > uniform)
     return RegionShares(
         regions_of(queries),
         regions_of(keys),

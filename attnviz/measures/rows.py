@@ -373,12 +373,10 @@ def mass_on_pairs(
 def mass_on(weights: Weights, keys: Bools) -> tuple[Weights, Bools]:
     """Return weights on keys (orders, rows, keys), (..., orders, rows), and rows that have some."""
     chosen = np.moveaxis(keys, 0, -1).astype(weights.dtype)  # (rows, keys, orders)
-    by_row = np.moveaxis(weights, -2, -3 if weights.ndim > 2 else 0)  # (..., rows, heads, keys)
-    if weights.ndim == 2:
-        by_row = weights[:, None, :]
-    sums = np.matmul(by_row, chosen)  # (..., rows, heads, orders)
-    values = sums[:, 0].T if weights.ndim == 2 else np.moveaxis(sums, -3, -1)
-    return values, np.asarray(keys.any(-1))
+    heads = weights if weights.ndim > 2 else weights[None]
+    sums = np.matmul(np.moveaxis(heads, -2, -3), chosen)  # (..., rows, heads, orders)
+    values = np.moveaxis(sums, -3, -1)
+    return values if weights.ndim > 2 else values[0], np.asarray(keys.any(-1))
 
 
 # Values of rows are NumPy arrays, or torch tensors that stay on a GPU; whether a row counts is

@@ -176,8 +176,7 @@ class _Text:
         if word.lower() == other.lower() and is_content(word) and not self.verbs[key]:
             return True
         asks = self.pronouns[query] or self.verbs[query]
-        before = key < query
-        return before and ((asks and self.nouns[key]) or self.opening(query) == key)
+        return key < query and ((asks and self.nouns[key]) or self.opening(query) == key)
 
     def is_object(self, noun: int, verb: int) -> bool:
         """Return whether only function words, at least one, part a noun from a verb before it."""
@@ -186,10 +185,12 @@ class _Text:
         parted = any(is_content(text) or all(map(is_mark, text)) for text in between)
         return plain and bool(between) and not parted
 
-    def is_subject(self, word: int, noun: int) -> bool:
-        """Return whether a noun may be what a pronoun means, or the subject of a verb after it."""
-        governed = self.verbs[word] and any(self.is_object(noun, at) for at in range(noun))
-        return self.nouns[noun] and not governed
+    def is_subject(self, word: int, other: int) -> bool:
+        """Return whether a word may be what a pronoun means, or the subject of a verb after it."""
+        if self.verbs[word] and self.texts[other].lower() in _SUBJECTS:
+            return True
+        governed = self.verbs[word] and any(self.is_object(other, at) for at in range(other))
+        return self.nouns[other] and not governed
 
     def opening(self, mark: int) -> int | None:
         """Return the word that is the opening mark of a closing one; None if it is not a mark."""
@@ -316,47 +317,32 @@ def _repeats(text: _Text, heads: Container[tuple[int, int]]) -> list[Telling]:
 
 def _labelled(text: _Text, known: Mapping[tuple[int, int], str]) -> list[Telling]:
     """Return the strongest link of each head with a label of two words: pronouns, then far ones."""
-    pronouns = [at for at, asks in enumerate(text.pronouns) if asks]
-    verbs = [at for at, asks in enumerate(text.verbs) if asks]
-    subjects = [word.lower() in _SUBJECTS for word in text.texts]
-    asks = {
-        "coreference": pronouns,
-        "subject": [*pronouns, *verbs],
-        "object": [at for at, asks in enumerate(text.nouns) if asks],
-    }
+    pronouns, verbs, nouns = (
+        [at for at, asks in enumerate(kind) if asks]
+        for kind in (text.pronouns, text.verbs, text.nouns)
+    )
+    asks = {"coreference": pronouns, "subject": [*pronouns, *verbs], "object": nouns}
     strongest = list[tuple[tuple[bool, bool, float], Telling]]()
     for layer, head, weights in text.record:
         name = known.get((layer, head), "")
+        joins = text.is_object if name == "object" else text.is_subject
         attended = [
             (query, key, weight)
             for query, key, weight in text.attended(weights, asks.get(name, ()))
-            if key < query
-            and (
-                text.is_object(query, key)
-                if name == "object"
-                else text.is_subject(query, key) or (subjects[key] and text.verbs[query])
-            )
+            if key < query and joins(query, key)
         ]
         most = max((weight for *_, weight in attended), default=0.0)
-        links = [
-            (
-                (
-                    text.pronouns[query] and weight >= LEAST,
-                    weight >= _FAR * most and not text.are_neighbours(query, key),
-                    weight,
-                ),
-                query,
-                key,
-            )
-            for query, key, weight in attended
-        ]
+        links = []
+        for query, key, weight in attended:
+            is_far = weight >= _FAR * most and not text.are_neighbours(query, key)
+            order = text.pronouns[query] and weight >= LEAST, is_far, weight
+            links.append((order, query, key))
         if links:
             order, query, key = max(links)
-            link = text.link(layer, head, query, key)
-            telling = Telling("label", link, order[-1])
-            is_tie = max(text.rivals(weights, query, key)) > _TIE * telling.weight
-            if not (is_tie or telling.weight <= link.habit):  # the habit may be unknown, NaN
-                strongest.append((order, telling))
+            link, weight = text.link(layer, head, query, key), order[-1]
+            is_tie = max(text.rivals(weights, query, key)) > _TIE * weight
+            if not (is_tie or weight <= link.habit):  # the habit may be unknown, NaN
+                strongest.append((order, Telling("label", link, weight)))
     return [telling for _, telling in sorted(strongest, key=lambda ranked: ranked[0], reverse=True)]
 
 
@@ -389,5 +375,4 @@ def _is_verb(word: str, before: str) -> bool:
     """Return whether an English word looks like a verb, by itself and by the word before it."""
     ends = word.endswith("ed") or (word.endswith("ing") and before.lower() in _AUXILIARY)
     bare = before.lower() in _BEFORE_VERBS or before.lower().endswith(("n't", "n’t"))
-    bare = bare and is_content(word)
-    return word.lower() in _VERBS or bare or (len(word) > 4 and ends)
+    return word.lower() in _VERBS or (bare and is_content(word)) or (len(word) > 4 and ends)

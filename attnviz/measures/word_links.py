@@ -250,8 +250,7 @@ def _links(
     order = np.where(best.excess > 0, sums, -np.inf) if enough else best.excess
     links = []
     for cell_number in np.argsort(-order, axis=None, kind="stable")[:_LISTED].tolist():
-        query, key = divmod(cell_number, len(keys))
-        cell = query, key
+        cell = query, key = divmod(cell_number, len(keys))
         if not best.excess[cell]:
             break
         reached = int((drawn >= sums[cell] - _ROUNDING).sum())

@@ -40,10 +40,9 @@ def word_spans(tokens: Tokens, word: str) -> list[range]:
     every = [_spans(texts, wanted, fold) for fold in (str, str.casefold)]
     whole = [[span for span in spans if _is_whole(texts, span)] for spans in every]
     known = next((spans for spans in (*whole, *every) if spans), [])
-    if not known and not any(
-        map(unicodedata.combining, unicodedata.normalize("NFD", "".join(texts)))
-    ):
-        known = _spans(texts, _bare(wanted), str.casefold)
+    if not known:
+        accented = any(map(unicodedata.combining, unicodedata.normalize("NFD", "".join(texts))))
+        known = [] if accented else _spans(texts, _bare(wanted), str.casefold)
     read = ["" if special else text for text, special in zip(texts, tokens.special, strict=True)]
     return known or _within(read, wanted)
 
@@ -223,8 +222,7 @@ def find_in(tokens: Tokens, wanted: str) -> Word | None:
         if 0 <= index < len(tokens):
             return Word(range(index, index + 1))
     spans, chosen = word_spans(tokens, wanted), 0
-    numbered = _NUMBERED.fullmatch(wanted)
-    if not spans and numbered:
+    if not spans and (numbered := _NUMBERED.fullmatch(wanted)):
         spans = word_spans(tokens, numbered[1])
         if numbered["nth"]:
             chosen = int(numbered["nth"]) - 1

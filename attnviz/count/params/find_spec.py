@@ -371,11 +371,9 @@ def spec_from_config(
 
     Raises LoadError for a field that should be a number and is not, or does not fit.
     """
-    read = _read(config, name, architecture)
-    if read is None:
+    if (read := _read(config, name, architecture)) is None:
         return None
-    spec, _ = read
-    return spec._replace(source=source, dtype=stored_dtype(config))
+    return read[0]._replace(source=source, dtype=stored_dtype(config))
 
 
 def stored_dtype(config: Mapping[str, Any]) -> str:

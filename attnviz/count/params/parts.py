@@ -116,8 +116,7 @@ def _layer_lines(parts: Sequence[PlacedTerm], stack: StackSpec) -> Iterator[Part
                 own = heads.get(name, [{}])
                 alike = all(other == own[0] for other in own)
                 per_head = own[0].get(projection) if alike else None
-                line = _line(label, share, details[label])
-                yield line._replace(detail=True, per_head=per_head)
+                yield _line(label, share, details[label])._replace(detail=True, per_head=per_head)
 
 
 def _by(

@@ -289,8 +289,7 @@ def _lines(case: Case, cost: CostReport | BuiltCount) -> Iterator[_Line]:
             yield section, "", name, "sum" if name == "total" else "", number, unit
     else:
         for line in part_lines(cost.spec):
-            detail = "detail" * line.detail
-            yield section, line.stack, line.label, detail, line.number, unit
+            yield section, line.stack, line.label, "detail" * line.detail, line.number, unit
         yield section, "", "total", "sum", cost.total, unit
         yield section, "", "active", "sum", cost.spec.active, unit
         for term in cost.spec.buffers:

@@ -15,8 +15,7 @@ from attnviz.records import HeadKey, HeadLabel, Input, ModelInfo, Provenance
 if TYPE_CHECKING:  # a screen starts without what writes files
     from attnviz.draw.files import Writer
 
-FAR = 1.0
-"""KL to the end, in nats, from which a reading is said to be no prediction of the model."""
+FAR = 1.0  # KL to the end, in nats, from which a reading is said to be no prediction of the model
 
 
 @dataclass(frozen=True, repr=False)

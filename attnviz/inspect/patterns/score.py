@@ -366,8 +366,7 @@ class _Rule(NamedTuple):
         if label is None:
             return head
         margin = (head.scores[label] or 0.0) - (head.base_rate[label] or 0.0)
-        agreement = self._agreement(head, label)
-        return replace(head, label=label, margin=margin, agreement=agreement)
+        return replace(head, label=label, margin=margin, agreement=self._agreement(head, label))
 
     def _label(
         self, head: PatternScores, gains: Mapping[str, float], of_text: HeadLabel | None

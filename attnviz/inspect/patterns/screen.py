@@ -54,12 +54,8 @@ def _hints(report: PatternReport) -> Iterator[str]:
         known = "induction" if "induction" in labels else labels[0]
         yield f"--watch {shlex.quote(label_named(known).said)}: rank all heads"
     elif report.watch in labels:
-        words = [
-            "attnviz",
-            "ablate",
-            "--head",
-            report.head_name(report.labelled(report.watch)[0].place),
-        ]
+        strongest = report.head_name(report.labelled(report.watch)[0].place)
+        words = ["attnviz", "ablate", "--head", strongest]
         words += [] if report.model.name == "tiny" else ["--model", report.model.name]
         words += [] if report.kind in ("self", "encoder") else ["--kind", report.kind]
         words += ["--index-base", str(report.index_base)] if report.index_base else []

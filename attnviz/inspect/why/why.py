@@ -92,8 +92,7 @@ def why(
                 control, position=own.position, answer=own.answer, foil=own.foil
             )
             base.append(list(same.heads.values()))
-        shape = len(base), len(own.heads)
-        explained.append(replace(plain, base=np.array(base).reshape(shape)))
+        explained.append(replace(plain, base=np.array(base).reshape(len(base), len(own.heads))))
     if not others and first.question.position is None:
         own = plain.attribution
         rest = rest_of_word(model, attributor, first.given, own.position, own.top[0][0])
@@ -318,8 +317,7 @@ def _integrated(model: Model, given: Input, asked: Attribution) -> InputEffects:
             return answer - logits[:, asked.foil]
         return logsigmoid(answer) if asked.several else logits.log_softmax(-1)[:, asked.answer]
 
-    position = None if positions else asked.position
-    shares = integrated_gradients(patchable, given, position, measure)
+    shares = integrated_gradients(patchable, given, None if positions else asked.position, measure)
     none = np.full(len(given.text), np.nan)
     return InputEffects(
         quantity="log_probability" if asked.foil is None else "logit_difference",

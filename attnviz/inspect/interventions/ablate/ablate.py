@@ -250,8 +250,8 @@ class AblationStudy(Study):
     def _ranked(self) -> list[int]:
         """Return the indices of the ablations with a control: ranked and clear, or joint ones."""
         report = self.report()
-        ranked = [e for e in chain(*report.ranking()) if not e.shown(report.metric).unclear]
-        shown = {effect.variant for effect in ranked}
+        ranked = chain(*report.ranking())
+        shown = {effect.variant for effect in ranked if not effect.shown(report.metric).unclear}
         return [
             index
             for index, variant in enumerate(self.plan.variants)

@@ -90,9 +90,8 @@ def answer(report: AblationReport) -> str:
         few = f"One {noun(report)} is too few to rank {unit}s"
         needs = f"{words}. {few}: give {LEAST_TEXTS} or more ({option})."
         alone = report.text_count == 1 and len(report.singles) > 1 and not report.ranked_by.signed
-        alone = alone and not report.own_loss
-        tie = f"{words}{_tied(report, best)}.{end}"
-        shown = [needs, tie] if alone and not _tied(report, best) else [tie]
+        tied = _tied(report, best)
+        shown = [needs] * (alone and not (report.own_loss or tied)) + [f"{words}{tied}.{end}"]
         return next(filter(fits_two_lines, shown), f"{words}.{end}")
     clear, one = report.chance < CHANCE, f"one {single}" if report.text_count == 1 else ""
     p, end = f"p = {p_value(report.chance)}", "" if one else end
@@ -388,13 +387,9 @@ def ranking_titles(report: AblationReport) -> tuple[str, str]:
     if len(report.singles) == 1:
         return f"{title} without it", ""
     if not report.ranks:
-        texts = (
-            "random weights" if report.model.weights == "random" else f"these {noun(report)}s only"
-        )
-        return (
-            f"Largest changes, {f'this {noun(report)} only' if report.text_count == 1 else texts}",
-            "",
-        )
+        only = f"this {noun(report)}" if report.text_count == 1 else f"these {noun(report)}s"
+        random = report.model.weights == "random" and report.text_count != 1
+        return f"Largest changes, {'random weights' if random else f'{only} only'}", ""
     if report.metric == "logit_diff":
         return "The logit difference falls most without", "The logit difference grows without"
     if report.metric == "loss_delta":

@@ -137,10 +137,7 @@ def ablate_over(
         "text": first.text,
         "tokens": [tokens.ids, tokens.texts, tokens.special],
         "removals": [[own.heads, own.name, own.feed_forward] for own in plan.variants],
-        "labels": [
-            [scores.layer, scores.head, list(scores.label)]
-            for scores in (() if seen is None else seen.heads)
-        ],
+        "labels": [[*own.place, list(own.label)] for own in (() if seen is None else seen.heads)],
         "pair": plan.pair,
         "reference": plan.reference_words,
         **{name: getattr(request, name) for name in ("unit", "metric", "top", "index_base")},

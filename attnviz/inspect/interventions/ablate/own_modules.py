@@ -81,7 +81,6 @@ def ablate_module(
         baseline |= {"output_square": float(np.square(whole).mean())} if whole.size else {}
         pieces.append(Scores(text, tuple(range(len(variants))), metrics, baseline))
     effects = ablation_effects(pieces, variants, request.seed)
-    notes = few_note(len(pieces), "texts")
     return AblationReport(
         read.info,
         record.kind,
@@ -93,7 +92,7 @@ def ablate_module(
         metric=metric_of(effects, request.metric, False, read.info.name),
         baseline=mean_baseline(pieces),
         seed=request.seed,
-        notes=notes,
+        notes=few_note(len(pieces), "texts"),
         text=read.maps.text,
         texts_wanted=len(pieces),
         patterns=replace(read.maps.report, index_base=request.index_base),

@@ -139,12 +139,9 @@ class EdgeAxes:
     def _moved(self, edge: Edge, taken: Collection[tuple[int, int]]) -> list[Pairs]:
         """Return the edge at all other places of the text. taken: positions that are not used."""
         size, ends = max(len(self.queries), len(self.keys)), []
-        for tokens, moves in (
-            (self.queries, edge.moved != "key"),
-            (self.keys, edge.moved != "query"),
-        ):
+        for tokens, other in ((self.queries, "key"), (self.keys, "query")):
             kinds = ("",) * len(tokens) if tokens.layout is None else tokens.layout.kinds
-            ends.append((tokens.special, kinds, moves))
+            ends.append((tokens.special, kinds, edge.moved != other))
 
         def fits(end: int, old: int, new: int) -> bool:
             special, kinds, moves = ends[end]
@@ -190,10 +187,8 @@ def _name(tokens: Tokens, word: Sequence[int]) -> str:
         return PICTURE
     labels = token_labels(tokens)
     name = labels[word[0]] if len(word) == 1 else word_label([tokens.texts[at] for at in word])
-    alike = [
-        own for own in word_ranges(tokens) if word_label([tokens.texts[at] for at in own]) == name
-    ]
-    return numbered(name, word[0]) if len(alike) > 1 else name
+    words = [word_label([tokens.texts[at] for at in own]) for own in word_ranges(tokens)]
+    return numbered(name, word[0]) if words.count(name) > 1 else name
 
 
 # The plan ---------------------------------------------------------------------------------------

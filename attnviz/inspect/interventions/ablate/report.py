@@ -317,9 +317,7 @@ class AblationReport(Report, Provenance):
         """
         top, metric = self.top if top is None else top, self.ranked_by
         sizes = [(effect.value(self.metric) * metric.matters, effect) for effect in self.singles]
-        kept = [
-            (size, e) for size, e in sizes if math.isfinite(size) and (size or not metric.signed)
-        ]
+        kept = [own for own in sizes if math.isfinite(own[0]) and (own[0] or not metric.signed)]
         kept.sort(key=lambda entry: -entry[0] if self.ranks else -abs(entry[0]))
         if not self.ranks:
             return Ranking(tuple(effect for _, effect in kept[:top]), ())

@@ -237,11 +237,8 @@ def _first(report: AblationReport, columns: int, lines: int) -> list[doc.Group]:
     least = sum(_AROUND + kept - (kept == own) for kept, own in zip(keep, rows, strict=True))
     if report.by_token:
         return [_by_token(report, columns, lines - least - joint), ranked._replace(yields=1)]
-    grid, texts, left = (
-        head_grid(report, scaled=False),
-        _token_maps(report, lines),
-        lines - least - joint,
-    )
+    grid, texts = head_grid(report, scaled=False), _token_maps(report, lines)
+    left = lines - least - joint
     if grid is not None:
         broken = math.ceil(len(grid.columns) / max((columns - 4) // _CELL, 1))
         tall = 1 + len(grid.rows) * broken + (broken == 1)

@@ -139,10 +139,8 @@ class PatchPlan:
         return tokens, [Patch((self._site(at, (token,)),)) for token in tokens for at in places]
 
     def _site(self, cell: Place, tokens: tuple[int, ...] | None) -> Site:
-        layer, head = cell
-        return Site(
-            self.request.what, layer, None if self.request.what in WHOLE_LAYER else head, tokens
-        )
+        what, (layer, head) = self.request.what, cell
+        return Site(what, layer, None if what in WHOLE_LAYER else head, tokens)
 
     def identity(self) -> Mapping[str, Any]:
         """Return all facts that the results depend on, for comparison with a resume file."""

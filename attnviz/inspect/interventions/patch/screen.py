@@ -237,9 +237,8 @@ def _together(report: PatchReport) -> list[doc.Part]:
     if joint is None:
         return []
     total, change = _sum_of_singles(report, joint), report.shown(joint)
-    words = (
-        f"together {change:+.3f} {METRICS[report.metric].unit}, sum of single patches {total:+.3f}"
-    )
+    unit = METRICS[report.metric].unit
+    words = f"together {change:+.3f} {unit}, sum of single patches {total:+.3f}"
     if report.ratio:
         carried, singles, between = map(whole_percent, (change, total, change - total))
         words = f"together {carried}, sum of single patches {singles}, interactions {between}"
@@ -342,8 +341,7 @@ def _overshoot(report: PatchReport, first: PatchEffect, name: str) -> str:
 
 def _base(effect: PatchEffect, named: bool = False) -> str:
     base = effect.share.base_rate
-    control = "control: " if named else ""
-    return "" if base is None else f" ({control}{whole_percent(base)})"
+    return "" if base is None else f" ({'control: ' * named}{whole_percent(base)})"
 
 
 def _moves(report: PatchReport, effects: TokenEffects) -> str:
@@ -382,8 +380,7 @@ def _about(report: PatchReport) -> list[Part]:
     kind = [] if report.kind == "self" else [f"{report.kind} attention"]
     facts = [*kind, _pair_count(report), *[report.source] * bool(report.source)]
     facts.append(f"seed {report.seed}")
-    patches = counted(len(report.effects), _unit(report))
-    done = [_patched(report), patches, _METHODS[report.method]]
+    done = [_patched(report), counted(len(report.effects), _unit(report)), _METHODS[report.method]]
     return [
         Facts([*model_words(report.model.of(report.kind)), *((fact, False) for fact in facts)]),
         Facts([(fact, False) for fact in done]),
