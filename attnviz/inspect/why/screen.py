@@ -271,22 +271,17 @@ def _of_one(report: WhyReport, best: HeadEffect, most: HeadEffect, whole: str) -
 
 def _of_none(report: WhyReport, most: HeadEffect, whole: str, *, usual: bool) -> str:
     """Return that no head writes much of one prediction, or, if usual, more than its control."""
-    value = logits(most.value)
-    control = "" if most.base is None else f", {logits(most.base)} with another word there"
-    if report.first.attribution.top[0][1] < UNLIKELY and report.first.predicts_answer:
-        largest = f"{value} to {whole}, from {_called(report, most)}"
+    value, likeliest = logits(most.value), report.first.attribution.top[0][1]
+    control = "" if most.base is None else f"; with another word there it is {logits(most.base)}"
+    if usual or (likeliest < UNLIKELY and report.first.predicts_answer):
+        largest = f"{value} to {whole}, from {_called(report, most)}{control}"
         return f"The largest contribution of a head is {largest}"
-    if usual:
-        of_it = f"{_called(report, most)} adds {value} to {whole}"
-        return f"No head stands out from its control: {of_it}{control}"
     heads, feed_forward = (logits(report.part(kind)) for kind in ("head", "mlp"))
     source, keys = report.first.source(most.head), report.first.keys(most.head)
     at = ""
     if source is not None and source.key and not keys.special[source.key]:
         at = _read(report, most)
-    claim = (
-        f"No single head stands out: MLPs contribute {feed_forward} to {whole}, all heads {heads}"
-    )
+    claim = f"No single head dominates: MLPs contribute {feed_forward} to {whole}, all heads {heads}"
     largest = f"{claim}; the largest from one head is {value}, from {_called(report, most)}"
     short = f"{claim}; the largest is {value}, from {report.name(most.head)}"
     told = (f"{largest}{at}", largest, short)

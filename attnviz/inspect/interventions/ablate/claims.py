@@ -17,7 +17,7 @@ from attnviz.inspect.interventions.ablate.report import AblationReport, Effect
 from attnviz.inspect.interventions.ablate.request import UNITS
 from attnviz.inspect.interventions.study import Mean, incomplete
 from attnviz.measures.bootstrap import CHANCE, LEAST_TEXTS
-from attnviz.measures.words import words_of_tokens
+from attnviz.measures.words import word_ranges
 from attnviz.prompts.naming import quoted_word
 
 _AS_MUCH = 0.8  # the share of a head's effect from which a random direction is said to do as much
@@ -132,10 +132,11 @@ def _most_hurt(report: AblationReport, effect: Effect) -> str:
     if len(effect.token_losses) != 1 or report.metric != "loss_delta":
         return ""
     changes = np.nan_to_num(np.asarray(effect.token_losses[0], float))
-    tokens, at = (report.targets or report.texts)[0], int(changes.argmax())
-    if effect.shown(report.metric).value <= 0 or changes[at] <= 0:
+    tokens = (report.targets or report.texts)[0]
+    word = max(word_ranges(tokens), key=lambda word: changes[word.start : word.stop].sum())
+    if effect.shown(report.metric).value <= 0 or changes[word.start : word.stop].sum() <= 0:
         return ""
-    return f", most of all at {quoted_word(tokens, words_of_tokens(tokens)[at])}"
+    return f", most of all at {quoted_word(tokens, word)}"
 
 
 def _edge_words(report: AblationReport) -> str:
