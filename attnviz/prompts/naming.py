@@ -12,6 +12,7 @@ from attnviz.measures.words import text_of, word_ranges, word_text, words_of_tok
 from attnviz.records import Input, ModelInfo, Provenance, Tokens
 
 LONGEST_TOKEN = 14  # the most characters of a token in a sentence or a table
+_LONGEST = 100  # the most columns of a line of the caveats
 
 
 def quoted(text: str) -> str:
@@ -86,9 +87,6 @@ def not_summed(model: ModelInfo, to: str, apart: float, unknown: str) -> Unsuppo
         f"the parts of {model.name!r} do not sum to {to} (apart by {apart:.2g}): {unknown} not "
         "known; attnviz ablate measures heads in another way"
     )
-
-
-_LONGEST = 100
 
 
 def prompt_document(

@@ -296,7 +296,7 @@ def shown_heads(model: Model, heads: Collection[HeadKey], request: LogitRequest)
     """Return the heads of a model that a request shows; UsageError if there is none of them."""
     info, kinds = model.info, tuple(dict.fromkeys(kind for kind, _, _ in heads))
     labels: dict[HeadKey, HeadLabel] = {}
-    for kind in dict.fromkeys(kind for kind, _, _ in heads):
+    for kind in kinds:
         known = known_labels(model, kind, ignored=request.no_known_labels)
         for (layer, head), label in known.named().items() if known is not None else ():
             if (kind, layer, head) in heads:
@@ -384,10 +384,8 @@ def encode_pair(
     if clean.layout is not None and corrupt.layout is not None:
         grids = [tokens.grids for tokens in (clean.layout, corrupt.layout)]
         if len({tuple(grid[1:3] for grid in own) for own in grids}) > 1:
-            sizes = [f"{grid.rows} x {grid.columns}" for grid, *_ in grids]
-            raise UsageError(
-                f"the images have {sizes[0]} and {sizes[1]} patches: give two of one shape"
-            )
+            sizes = " and ".join(f"{grid.rows} x {grid.columns}" for grid, *_ in grids)
+            raise UsageError(f"the images have {sizes} patches: give two of one shape")
     if clean.ids == corrupt.ids:
         raise UsageError("the two prompts have the same tokens: there is no difference to carry")
     if len(clean) == len(corrupt):

@@ -101,8 +101,7 @@ class WrittenRun:
         if not self.keys.regions:
             return None
         places = np.arange(self.start, len(self.queries))
-        asking = self.queries.taken(places.tolist())
-        asking = replace(asking, regions=(self.region,) * len(places))
+        asking = replace(self.queries.taken(places.tolist()), regions=(self.region,) * len(places))
         seen = (np.arange(len(self.keys)) <= places[:, None]) | (self.kind == "cross")
         layers = {}
         for layer, row in self.steps[0].rows.items():
@@ -195,13 +194,9 @@ class WrittenRun:
 
 
 SCHEMA = "attnviz.generate/1"
-
-_DIGITS = 4
-_MOST_PROMPT = 2**23
-"""The most weights of the prompt, over all heads, that a file holds; more are left out."""
-
 _ANEW = "save the run again"
-
+_DIGITS = 4  # the significant digits of a weight in a file
+_MOST_PROMPT = 2**23  # the most weights of the prompt, over all heads; more are left out
 _ROUNDING = 0.02  # how far a row of rounded weights may sum to more than one
 
 
@@ -263,8 +258,7 @@ def rounded(weights: Floats) -> list[Any]:
         places = _DIGITS - 1 - np.floor(np.log10(np.abs(numbers)))
     power = 10.0 ** np.clip(places, 0, 22)
     kept = np.rint(numbers * power) / power
-    lists: list[Any] = json_values(np.where(np.isfinite(weights), kept, np.nan))
-    return lists
+    return json_values(np.where(np.isfinite(weights), kept, np.nan))
 
 
 # Read back ------------------------------------------------------------------------------------
@@ -342,10 +336,8 @@ class _Run:
         if facts is None:
             return None
         known = labels_of(facts, one_of(facts["source"], ("card", "patterns")))
-        if any(
-            not (0 <= layer < self._info.layers and 0 <= head < self._info.heads)
-            for layer, head in known.heads
-        ):
+        layers, heads = self._info.layers, self._info.heads
+        if any(not (0 <= layer < layers and 0 <= head < heads) for layer, head in known.heads):
             raise ValueError("a label of a head that the model does not have")
         return known
 
@@ -577,14 +569,9 @@ def _called(
 
     known: the name of the head's label, if it was measured before.
     """
-    if known is not None and not math.isnan(scores.get(known, math.nan)):
-        return known, known
-    gained = {
-        name: strength(scores[name], uniform[name]) or 0.0
-        for name in NAMED
-        if not math.isnan(scores.get(name, math.nan))
-    }
-    best = best_label(gained, scores, uniform, {})
-    if best is not None:
-        return best, best
+    shown = {name for name, score in scores.items() if not math.isnan(score)}
+    gained = {name: strength(scores[name], uniform[name]) or 0.0 for name in NAMED if name in shown}
+    name = known if known in shown else best_label(gained, scores, uniform, {})
+    if name is not None:
+        return name, name
     return _SPREAD if scores[_SPREAD[1]] >= _DIFFUSE else _PEAKED

@@ -27,9 +27,7 @@ from attnviz.records import SINKS, RegionShares, Tokens
 _SOURCES, _LIKELY = 3, 5
 _LONGEST_TOKEN, _SHORT_TOKEN, _LONGEST_LOOP = 14, 10, 40
 _LEAST_STEPS, _LEAST_BESIDE = 4, 72
-_LEAST_WRITTEN = 40
-"""The least columns of the sentence that quotes the output; in less room it is left out."""
-
+_LEAST_WRITTEN = 40  # the columns below which the sentence that quotes the output is left out
 _LEAST_MAP, _LEAST_WIDE, _BETWEEN = 9, 50, 13
 """The least lines and columns of a map, and the lines that other parts take."""
 
@@ -153,22 +151,19 @@ def _finding(report: GenerateReport) -> str:
     target, score, base = label_named(activity.name).target, share(activity.score), _base(activity)
     told = target and activity.steps >= min(_FEWEST, len(run.steps))
     lead = "" if report.chosen or activity.label or told else "No head stands out: "
-    written = [step.id for step in run.steps]
     words = f"{lead}{name} scores {score} for {activity.words} here ({base}) {over}."
     if math.isnan(activity.score):
         words = f"{name} has no numbers."
-    elif loop := loop_of((*run.begun.ids, *written), len(written)):
+    elif loop := loop_of(run.tokens.ids, len(run.steps)):
         words = _looped(report, name, *loop)
     elif activity.name == "induction":
         words = f"{_copied(report, name)[0]}."
-    elif target:
-        words = f"{lead}{name} puts {score} of its attention on {target} ({base}) {over}."
+    elif target or activity.name == "peaked":
+        what = target or "a single token on average"
+        words = f"{lead}{name} puts {score} of its attention on {what} ({base}) {over}."
     elif activity.name == "spread":
         how = "almost uniformly" if activity.score >= 0.9 else "diffusely"  # 1 is uniform
         words = f"{lead}{name} attends {how}, {score} ({base}) {over}."
-    elif activity.name == "peaked":
-        given = f"{score} of its attention on a single token on average ({base})"
-        words = f"{lead}{name} puts {given} {over}."
     rooms = range(facts.LONGEST_FINDING - len(words) - 1, _LEAST_WRITTEN, -1)
     whole = (f"{_written(run.text_written, room)} {words}" for room in rooms)
     return next(filter(facts.fits_two_lines, whole), words)
@@ -263,8 +258,7 @@ def texts(run: WrittenRun, head: Head, lines: int = 0, *, whole: bool = False) -
         behind = run.tokens.taken(range(begun, len(run.tokens)))
         parts = [("prompt", peaks[:begun], run.begun), ("output", peaks[begun:], behind)]
         parts = [("text", peaks, run.tokens)] if whole else parts
-    asking = Tokens.bare((0,))
-    maps = [doc.Map(name, values[None], asking, tokens) for name, values, tokens in parts]
+    maps = [doc.Map(name, values[None], Tokens.bare((0,)), keys) for name, values, keys in parts]
     title = [(f"shade: largest weight of {run.name(head)} at any step", True)]
     of_text = max(lines - 1 - len(maps), 1) if lines else 0
     return doc.Maps(maps, title, texts=True, lines=of_text, scale=None)
@@ -289,11 +283,10 @@ def _grid(report: GenerateReport) -> doc.HeadGrid:
     for head, activity in report.activity.items():
         label, measure = activity.label, label_named(activity.name)
         tip = f"{report.run.name(head)}{_labelled(activity)} · {_over_steps(activity)}"
-        cell = doc.Cell(0.0, None, "", measure.short, tip)
+        cells[head] = doc.Cell(0.0, None, "", measure.short, tip)
         if label is not None and activity.known and activity.name not in SINKS:
             tint = Tint(round(label.score * (STEPS - 1)), shades(measure.colour))
-            cell = doc.Cell(label.score, tint, share(label.score), measure.short, tip)
-        cells[head] = cell
+            cells[head] = doc.Cell(label.score, tint, share(label.score), measure.short, tip)
     return doc.head_grid(cells, report.run.index_base)
 
 
@@ -334,10 +327,7 @@ def _maps(report: GenerateReport, most: int | None = None, lines: int = 0) -> do
     run, maps = report.run, []
     looking = run.queries.taken(range(run.start, len(run.queries)))
     for head in report.heads[:most]:
-        weights = run.weights(head[0])[head[1]].astype(float)
-        if run.kind != "cross":
-            later = np.arange(weights.shape[1]) > run.start + np.arange(len(weights))[:, None]
-            weights[later] = np.nan
+        weights = _weights(run, head, np.float64)[run.start :]
         words = [(run.name(head), True), (_over_steps(report.activity[head]), False)]
         maps.append(doc.Map(run.name(head), weights, looking, run.keys, words))
     if lines:
@@ -356,7 +346,7 @@ def _page(report: GenerateReport) -> page.Page:
         kind=run.kind,
         causal=not across,
         heads=[_page_head(run, head, report.activity[head]) for head in run.heads],
-        weights=[_weights(run, head) for head in run.heads],
+        weights=[_weights(run, head, np.float32) for head in run.heads],
         queries=queries,
         keys=run.keys if across else queries,
         texts=(run.text_written if across else ends, ends),
@@ -375,10 +365,8 @@ def _page(report: GenerateReport) -> page.Page:
         head=index[order[0]],
     )
     look = [look for head in report.heads for look in _look(run, index[head], head)]
-    measure = page.PageMeasure(_ACTIVITY, "score across steps")
-    return page.Page(
-        run.model.name, [capture], [measure], look, "; --save x.jsonl keeps everything"
-    )
+    measures = [page.PageMeasure(_ACTIVITY, "score across steps")]
+    return page.Page(run.model.name, [capture], measures, look, "; --save x.jsonl keeps everything")
 
 
 def _page_head(run: WrittenRun, head: Head, activity: HeadActivity) -> page.PageHead:
@@ -397,10 +385,10 @@ def _page_head(run: WrittenRun, head: Head, activity: HeadActivity) -> page.Page
     )
 
 
-def _weights(run: WrittenRun, head: Head) -> NDArray[np.floating]:
-    """Return the weights (query, key) of a head; NaN for a prompt whose weights were not kept."""
+def _weights(run: WrittenRun, head: Head, dtype: type[np.floating]) -> NDArray[np.floating]:
+    """Return a head's weights (query, key); NaN where none was kept, as for keys after a step."""
     layer, number = head
-    whole = np.full((len(run.queries), len(run.keys)), np.nan, np.float32)
+    whole = np.full((len(run.queries), len(run.keys)), np.nan, dtype)
     for kept in run.prompt:
         if kept.layer == layer and number in kept.heads:
             rows = kept.weights[kept.heads.index(number)]

@@ -152,11 +152,7 @@ def _asked(
 ) -> AskedLink:
     """Return the link that a prompt asks about: ``chosen``, or what is named, with defaults."""
     keys = record.keys
-    weights = {
-        (layer.layer, number): matrix
-        for layer in record.layers
-        for number, matrix in zip(layer.heads, layer.weights, strict=True)
-    }
+    weights = {(layer, number): matrix for layer, number, matrix in record}
     key = place_in(keys, question.key, "--key")
     if chosen is not None and chosen.link is not None:
         head = chosen.link.layer, chosen.link.head
@@ -238,10 +234,6 @@ def _controls(
 def _words(vocabulary: Vocabulary, generator: np.random.Generator) -> Sequence[int]:
     """Return ids of tokens that begin a word, of letters alone; any plain ones if these are few."""
     tried = generator.permutation(vocabulary.plain)[:_POOL].tolist()
-    letters = [
-        (token, text.startswith(" "))
-        for token, text in zip(tried, vocabulary.texts(tried), strict=True)
-        if text.strip().isalpha()
-    ]
-    begin = [token for token, begins in letters if begins]
-    return begin or [token for token, _ in letters] or tried
+    texts = dict(zip(tried, vocabulary.texts(tried), strict=True))
+    letters = [token for token in tried if texts[token].strip().isalpha()]
+    return [token for token in letters if texts[token].startswith(" ")] or letters or tried

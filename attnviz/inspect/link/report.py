@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import product
 from math import fsum, isnan
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -38,7 +39,6 @@ if TYPE_CHECKING:  # a screen starts without what writes files
     from attnviz.draw.files import Writer
 
 _SIGNIFICANT = 0.05
-
 _ROUNDING = 1e-5  # the share of a part by which a control that is equal may be smaller in float32
 
 
@@ -57,9 +57,8 @@ class LinkChoice(NamedTuple):
     @property
     def is_chance(self) -> bool:
         """Return whether the link was tested, and does not beat chance."""
-        if self.why != "nearest" or self.link is None or isnan(self.link.chance):
-            return False
-        return not self.link.beats_chance
+        link = self.link if self.why == "nearest" else None
+        return link is not None and not isnan(link.chance) and not link.beats_chance
 
 
 class LinkPart(NamedTuple):
@@ -246,20 +245,14 @@ class LinkReport(Report, Provenance):
         """Return what each part adds to the lead: the query's, the keys', then distance."""
         values = np.array([part_leads(prompt.split, prompt.asked) for prompt in self.prompts])
         means, parts = values.mean(0), self.first.split.parts
-        bases = None
-        if self.controls:
-            bases = np.array([prompt.base.mean(0) for prompt in self.prompts])
-        columns: list[tuple[ReadSide, int | None]] = [
-            (side, at) for side in SIDES for at in range(len(parts))
-        ]
+        bases = np.array([each.base.mean(0) for each in self.prompts]) if self.controls else None
+        columns: list[tuple[ReadSide, int | None]] = [*product(SIDES, range(len(parts)))]
         columns += [("key", None)] * (len(means) - len(columns))
         ends, p = intervals(values, self.seed), list[float | None]([None] * len(means))
         if len(values) >= LEAST_TEXTS and bases is not None and self.model.weights != "random":
             p = adjusted_p(values - bases, self.seed).tolist()
-        reached, sources = (
-            list[int | None]([None] * len(means)),
-            dict[tuple[str, int | None], int](),
-        )
+        reached = list[int | None]([None] * len(means))
+        sources = dict[tuple[str, int | None], int]()
         if not self.many and bases is not None:
             over = (self.first.base - means) * np.where(means >= 0, 1, -1)
             reached = (over >= -_ROUNDING * np.abs(means)).sum(0).tolist()
@@ -340,8 +333,7 @@ def _part(report: LinkReport, part: LinkPart) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "side": part.side,
         "kind": "distance" if by is None else by.kind,
-        "layer": None if by is None else by.layer,
-        "head": None if by is None else by.head,
+        **{name: getattr(by, name, None) for name in ("layer", "head")},
         "lead": part.lead,
         "base_rate": part.base,
         "reached": part.reached,

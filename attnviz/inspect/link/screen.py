@@ -31,13 +31,9 @@ def document(report: LinkReport) -> doc.Document:
     """Return the document of a report of ``link``."""
     first, tokens = report.first, report.first.tokens
     size = counted(len(tokens), "token")
-    groups = [doc.Group(_link_facts(report))]
+    parts = [_link_facts(report)]
     if report.tallies:
-        groups += [
-            doc.Group([part_table(report)]),
-            doc.Group([pair_grid(report, _MOST, _ROOM)]),
-            doc.Group(_sources(report)),
-        ]
+        parts += [[part_table(report)], [pair_grid(report, _MOST, _ROOM)], _sources(report)]
     label = "" if report.label is None else f" {known_text(report.label)}"
     heading = [f"{report.head}{label}", "QK attribution", counted(len(report.prompts), "prompt")]
     measured = heading[-1] if report.many else "this prompt alone"
@@ -58,7 +54,7 @@ def document(report: LinkReport) -> doc.Document:
         command="link",
         name=f"QK attribution of {report.head} in {report.model.name}",
         facts=[size, f"seed {report.seed}"],
-        groups=groups,
+        groups=[*map(doc.Group, parts)],
         caveats=_caveats(report) if report.tallies else (),
         measured=measured,
         hints=_hints(report),
@@ -70,21 +66,17 @@ def document(report: LinkReport) -> doc.Document:
 
 
 def _link_facts(report: LinkReport) -> list[doc.Part]:
-    chosen = _choice_words(report)
-    return [doc.Facts(_sum_words(report)), *([doc.Facts(chosen)] if chosen else [])]
+    return [doc.Facts(words) for words in (_sum_words(report), _choice_words(report)) if words]
 
 
 def _hints(report: LinkReport) -> list[str]:
-    if not report.tallies:
-        return []
-    hints, parts = list[str](), [part.part for part in report.of_side("key")]
-    best = next((part for part in parts if part is not None), None)
-    if best is not None and best.head is not None and not best.crosses and not report.many:
-        hints.append(f"--head {_name(report, best)}: trace that head in turn")
-    if not report.many and report.first.asked.than is None:
-        hints.append("--than KEY")
-    hints += [] if report.many else ["--texts FILE"]
-    return [*hints, "--explain"]
+    if report.many or not report.tallies:
+        return ["--explain"] * report.tallies
+    hints = ["--than KEY"] * (report.first.asked.than is None) + ["--texts FILE", "--explain"]
+    best = next((part.part for part in report.of_side("key") if part.part is not None), None)
+    if best is not None and best.head is not None and not best.crosses:
+        hints.insert(0, f"--head {_name(report, best)}: trace that head in turn")
+    return hints
 
 
 # Tables --------------------------------------------------------------------------------------
@@ -97,8 +89,7 @@ def part_table(report: LinkReport, most: tuple[int, int] | None = None) -> doc.T
         have, None for all; the smaller parts share the last one, so that none is lost.
     """
     scale, count = NumberScale.over(part.lead for part in report.parts), report.controls
-    parts: list[LinkPart] = []
-    names: list[str] = []
+    parts, names = list[LinkPart](), list[str]()
     for side in reversed(SIDES):
         kept = [part for part in report.of_side(side) if part.lead or part.base]
         limit = len(kept) if most is None else most[side == "query"]
@@ -113,8 +104,7 @@ def part_table(report: LinkReport, most: tuple[int, int] | None = None) -> doc.T
     def source(part: LinkPart) -> str:
         if part.source is None or part.part is None:
             return ""
-        crosses = part.part.crosses
-        tokens = report.first.given.keys("cross") if crosses else report.first.tokens
+        tokens = report.first.given.keys("cross") if part.part.crosses else report.first.tokens
         return placed(tokens, part.source, False)
 
     reached = [None if part.reached is None else f"{part.reached} of {count}" for part in parts]
@@ -169,9 +159,8 @@ def pair_grid(report: LinkReport, rows: int, room: int, scaled: bool = True) -> 
     grid = signed_grid(row_names, labels, values, scale)
     title = [("query × key, nats" + scale.times * (not scaled), True)]
     title += [("mean over the prompts", False)] * report.many
-    return grid._replace(
-        title=title, scale=signed_scale(scale, "nats", "value") if scaled else None
-    )
+    bar = signed_scale(scale, "nats", "value") if scaled else None
+    return grid._replace(title=title, scale=bar)
 
 
 def _sources(report: LinkReport) -> list[doc.Part]:
@@ -408,10 +397,8 @@ def _by_what(report: LinkReport, part: LinkPart, *others: LinkPart, detail: int 
         return listed([_by_what(report, each, detail=0) for each in (part, *others)])
     if by is None:
         return "the distance"
-    if by.kind == "position":
-        return f"the {part.side}'s position"
-    if by.kind == "token":
-        return f"the {part.side}'s own {_own(report, part)}"
+    if by.kind in ("position", "token"):
+        return f"the {part.side}'s {'own ' * (by.kind == 'token')}{_own(report, part)}"
     if by.kind == "bias":
         return f"the {_name(report, by)}" if by.layer is not None else "a bias"
     origin = ""
@@ -423,11 +410,10 @@ def _by_what(report: LinkReport, part: LinkPart, *others: LinkPart, detail: int 
 
 
 def _of_many(report: LinkReport, best: LinkPart) -> str:
-    count = counted(len(report.prompts), "prompt")
     ends = "" if best.interval is None else " [{}, {}]".format(*map(nats, best.interval))
     claim = (
-        f"{count}: {report.head} attends to its key because of {_by_what(report, best)}: "
-        f"{nats(best.lead)}{ends} of the {report.sum:.2f}-nat margin"
+        f"{counted(len(report.prompts), 'prompt')}: {report.head} attends to its key because of "
+        f"{_by_what(report, best)}: {nats(best.lead)}{ends} of the {report.sum:.2f}-nat margin"
     )
     if best.base is None or len(report.prompts) < LEAST_TEXTS:
         return f"{claim}; {'no control' if best.base is None else 'too few prompts for intervals'}."
@@ -440,19 +426,15 @@ def _of_many(report: LinkReport, best: LinkPart) -> str:
 
 def _sum_words(report: LinkReport) -> doc.Words:
     """Return the lead as the sum of the parts, and its difference to the model's own weights."""
-    first = report.first
-    others = len(first.split.visible) - 1
-    over = counted(others, "other key")
-    over = f"the mean of {over}" if others > 1 else f"the {over}"
+    first, others = report.first, len(report.first.split.visible) - 1
+    over = f"the {'mean of ' * (others > 1)}{counted(others, 'other key')}"
     if first.asked.than is not None:
         over = placed(first.tokens, first.asked.than)
     if report.many:
         over = "the mean of the other keys"
     apart = max(abs(prompt.capped - prompt.lead) for prompt in report.prompts)
-    words = [
-        (f"margin over {over}", False),
-        (f"sum {report.sum:.3f} nats (error {apart:.4f})", True),
-    ]
+    total = f"sum {report.sum:.3f} nats (error {apart:.4f})"
+    words = [(f"margin over {over}", False), (total, True)]
     if first.split.softcap is not None:
         words.append((f"after the softcap {first.capped:.3f}", False))
     if not report.many:
@@ -468,10 +450,7 @@ def _choice_words(report: LinkReport) -> doc.Words:
     if link is None:
         why = "no link is above its control" if pairs else "no two words to test"
         why = "the text is too long to test each link" if pairs is None else why
-        return [
-            ("auto-selected: the strongest link from the last token", False),
-            (why, False),
-        ]
+        return [("auto-selected: the strongest link from the last token", False), (why, False)]
     of = f"of {counted(pairs or 0, 'word pair')} the"
     if report.model.weights == "random":
         why = f"{of} one furthest above its control in any head, not tested"
