@@ -301,12 +301,13 @@ def _repeats(text: _Text, heads: Container[tuple[int, int]]) -> list[Telling]:
     for layer, head, weights in record:
         for query, copy in copies if (layer, head) in heads else ():
             weight = float(weights[query, copy + 1])
-            outside = float(np.nan_to_num(weights[query])[~left_out].sum())
+            row = np.nan_to_num(weights[query])[~left_out]
+            outside, most = float(row.sum()), float(row.max())
             content = is_content(word_text(tokens, words[query]))
             last, key = words[query] == words[-1], word_text(tokens, words[copy + 1])
             kinds = content, not all(map(is_mark, key)), last, is_content(key)
             repeat = *kinds, weight, layer, head, query, copy
-            if weight >= max(LIGHT, LEAST * outside):
+            if weight >= max(LIGHT, LEAST * outside, _TIE * most):
                 best = max(best or repeat, repeat)
     if best is None or not (best[0] or best[1]):
         return []

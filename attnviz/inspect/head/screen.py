@@ -177,7 +177,7 @@ def _attends(card: HeadCard, label: HeadLabel) -> str:
         return f"{diffuse}{most}."
     if pair[2] < LIGHT:
         return f"links no two words strongly here; strongest: {words} ({weight}){rest}."
-    return f"attends most strongly here ({weight}) from {query} to {key}{rest}."
+    return f"has its strongest link of two words here from {query} to {key} ({weight}){rest}."
 
 
 def _labelled(card: HeadCard) -> list[str]:
@@ -321,7 +321,9 @@ def _towards(card: HeadCard, brief: bool = False) -> str:
     amount = f"{logits(effect.value)} to the logit of {answer} ({report.logit:.2f})"
     if effect.base is not None and abs(effect.base) >= abs(effect.value) / 2:
         return f"It adds {amount}, against {logits(effect.base)} with another word there."
-    return f"It adds {amount}."
+    source = None if brief else first.source(card.key)
+    read = "" if source is None else f", read from {placed(first.keys(card.key), source.key)}"
+    return f"It adds {amount}{read}."
 
 
 def _copies(card: HeadCard) -> list[str]:

@@ -115,7 +115,7 @@ def strongest_links(
 def strongest_words(run: HeadsRecord) -> tuple[range, range, float] | None:
     """Return the two words that the only head links most, with the weight as on its map.
 
-    That is the weight on the key's tokens together, mean over the query's. Marks are no words.
+    That is the weight on one token of the key, mean over the query's. Marks are no words.
     """
     record = run.record
     allowed = linking(record, False) & between_words(record)
@@ -127,7 +127,7 @@ def strongest_words(run: HeadsRecord) -> tuple[range, range, float] | None:
     if not queries or not keys:
         return None
     rows = np.stack([weights[word.start : word.stop].mean(0) for word in queries])
-    cells = np.stack([rows[:, word.start : word.stop].sum(1) for word in keys], axis=1)
+    cells = np.stack([rows[:, word.start : word.stop].max(1) for word in keys], axis=1)
     query, key = divmod(int(cells.argmax()), len(keys))
     return (queries[query], keys[key], float(cells[query, key])) if cells[query, key] else None
 

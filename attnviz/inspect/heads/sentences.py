@@ -151,7 +151,8 @@ def _told(run: HeadsRecord, telling: Telling) -> str:
         label = run.scores(link.layer, link.head).label
         return f"{name} ({label.said}) attends ({weight}) from {query} to {key}."
     if why == "asked":
-        compared = f"{weight}, control {share(link.habit)}"
+        split = len(link.query) * len(link.key) > 1  # then the control is one of whole words
+        compared = weight + f", control {share(link.habit)}" * (not split)
         unclear = f"with {counted(heads, 'head')} to choose from, this may be chance"
         if not math.isnan(link.chance):
             unclear = f"not significant among all word pairs (p = {p_value(link.chance)})"

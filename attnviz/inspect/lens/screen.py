@@ -8,7 +8,7 @@ from functools import partial
 from attnviz.draw import document as doc
 from attnviz.draw.labels import cut, token_label
 from attnviz.draw.maps import signed_tint
-from attnviz.draw.numbers import NumberScale, counted
+from attnviz.draw.numbers import NumberScale, counted, listed
 from attnviz.draw.provenance import UNLIKELY, fits_two_lines, known_text, label_title, probability
 from attnviz.engine.attribution.parts import BlockReading
 from attnviz.inspect.lens.report import FAR, LensReport
@@ -108,12 +108,15 @@ def _finding(report: LensReport) -> str:
     if entered is not end:
         there = f"p = {probability(entered.probability)} there, {probability(end.probability)} at"
         claim = f"{whole} is the top {kind} from {name} on ({there} the end)"
+        earlier = [block for block in reading.blocks[:entry] if block.rank == 1]
         near = reading.blocks[report.far]
         if report.far > entry and entered.probability < UNLIKELY:
             first = f"{report.block_name(near.block)} on (p = {probability(near.probability)})"
             claim += f"; the lens is close to the output only from {first}"
         else:
             claim += f"; {where} it ranks {_ordinal(before.rank)}"
+            names = listed([report.block_name(block.block) for block in earlier])
+            claim += f", after leading at {names}" * bool(names)
     elif led >= UNLIKELY and report.far < entry:
         leads = f"{_quoted(report, leader)} leads {where} (p = {probability(led)})"
         claim = f"{leads}; {whole} overtakes it only at {name} ({last})"

@@ -300,8 +300,8 @@ def _is_spare(report: LinkReport, part: LinkPart) -> bool:
 
 
 def _is_cause(report: LinkReport, part: LinkPart) -> bool:
-    """Return whether the head needs a part, no constant, that random words rarely match."""
-    constant = part.part is not None and part.part.kind == "bias"  # the same for every word
+    """Return whether the head needs a part that depends on the context, and is rare elsewhere."""
+    constant = part.part is not None and part.part.kind in ("bias", "token", "position")
     return not (constant or _is_spare(report, part)) and (part.reached or 0) <= _BY_CHANCE
 
 

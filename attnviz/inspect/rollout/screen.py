@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from itertools import pairwise, product
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -35,9 +35,10 @@ _NAMED = 3  # the most tokens that the finding names after the sink
 _TIE = 0.9
 """A word with more of another word's share than this keeps it from standing out."""
 
-_MORE, _TIMES = 0.06, 2
+_MORE, _TIMES, _LITTLE = 0.06, 2, 0.01
 """The share above the rollout of uniform attention, and its multiple, from which a word stands out:
-96% of 378 texts in random word order stay below, and 98% of 200 in models of random weights."""
+96% of 378 texts in random word order stay below, and 98% of 200 in models of random weights. The
+share from which one is said to be above it."""
 
 _LONG = 40  # the most tokens of a first screen with a map; more have the text alone
 _BESIDE = 3  # the columns between two maps, or between a map and the text
@@ -179,25 +180,30 @@ def _finding(report: RolloutReport) -> str:
             f"Attention alone leads from {itself} to {names or 'its sink'}; these are no "
             f"shares of the input, as tokens also mix in {layer_names(report.not_followed)}."
         )
-    noun = "content word" if content else "word"
-    begin = "Excluding the sink, " * (bool(at_sink.any()) and not report.keep_sink)
     uniform = report.uniform()
     base = {span: float(uniform[list(span)].sum()) for span in order}
+    told = {span: f"{shares[span]:.0%} (uniform {base[span]:.0%})" for span in order}
     high = [span for span in order if shares[span] >= max(base[span] + _MORE, base[span] * _TIMES)]
     rival = max((shares[span] for span in others if span not in high), default=0.0)
-    clear = [span for span in high if rival < _TIE * shares[span]]
-    claims = list[str]()
-    ways = (f"; {shares[own]:.0%} stays on {itself}", "most"), ("", "largest share"), ("", "most")
-    for count, (end, most) in product(range(len(clear[:_NAMED]) or 1, 0, -1), ways):
-        spans = (clear or order)[:count]
-        words = listed([quoted_word(tokens, span) for span in spans])
-        values = listed([f"{shares[span]:.0%} (uniform {base[span]:.0%})" for span in spans])
-        claim = f"{words} stand{'s' * (count == 1)} out in the rollout from {word}: {values}{end}."
-        if not clear:
-            of = "of these, " * any(max(*shares.values(), *rest) > shares[span] for span in spans)
-            told = f": {of}{words} has the {most}, {values}" * bool(spans)
-            claim = f"No {noun} stands out in the rollout from {word}{told}{end}."
-        claims.append(f"{begin}{claim[0].lower() if begin else claim[0]}{claim[1:]}")
+    clear = [span for span in high if rival < _TIE * shares[span]][:_NAMED]
+    claims = [
+        f"{listed([quoted_word(tokens, span) for span in clear[:count]])} "
+        f"stand{'s' * (count == 1)} out in the rollout from {word}: "
+        f"{listed([told[span] for span in clear[:count]])}{end}."
+        for count in range(len(clear), 0, -1)
+        for end in (f"; {shares[own]:.0%} stays on {itself}", "")
+    ]
+    if not order:
+        return f"No other word has a share in the rollout from {word}."
+    if not clear:
+        most, above = order[0], max(order, key=lambda span: shares[span] - base[span])
+        words = f"{'content ' * bool(content)}words"
+        first = f"{quoted_word(tokens, most)} has the largest share among {words}"
+        claim = f"In the rollout from {word}, {first}, {told[most]}"
+        if above != most and shares[above] - base[above] >= _LITTLE:
+            more = f"{claim}. Most above uniform: {quoted_word(tokens, above)}, {told[above]}."
+            claims = [more, more.replace(told[above], told[above].replace("uniform ", ""))]
+        claims.append(f"{claim}.")
     return next(filter(fits_two_lines, claims), claims[-1])
 
 
