@@ -287,7 +287,7 @@ def test_the_text_of_a_loop_is_quoted_in_two_lines():
     cut = " b" * 30, f" “a,{' b' * 18}…” (5"
     for last, told in (" c", " “a, b c” (5"), (' "', ': a, b " (5'), ("<0xEC>", " the same 5"), cut:
         finding = shown(made(["<s>", "a"], [" ", "a", ",", " b", last] * 4)).finding
-        assert finding.startswith(f"From token 1 of the output on, it repeats{told} tokens")
+        assert finding.startswith(f"From output token 1 on, the model repeats{told} tokens")
 
 
 def test_of_induction_heads_the_one_that_copies_most_is_shown():

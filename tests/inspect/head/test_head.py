@@ -242,7 +242,11 @@ def test_ctrl_c_keeps_what_is_done(monkeypatch):
             "Then Mary saw Tom. Then Mary saw",
             "from “saw” (8) to “Tom”, which followed “saw” (3)",
         ),
-        ("L3H1", "The cat sat because it was tired.", "most strongly here (.89) from “it” to"),
+        (
+            "L3H1",
+            "The cat sat because it was tired.",
+            "of two words here from “it” to “because” (.89)",
+        ),
         ("L3H1", "The boy carried the lamp home.", "L3H1 (object 1.0) attends (.9"),
     ],
 )

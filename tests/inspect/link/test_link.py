@@ -80,7 +80,7 @@ def test_the_induction_head_looks_there_by_what_the_head_before_wrote(run):
     [
         (TIRED, "auto-selected: by the head's label · control weight .21"),
         (PROMPT, "auto-selected: an induction head at a repeated word · control weight .2"),
-        (SMOKE, "attends (.24) from “ed” of “warned” (5) to “ot” of “pilot” (2) because"),
+        (SMOKE, "attends (.75) from “ger” in “passenger” (9) to “ed” in “warned” (5) because"),
         (SMOKE, "auto-selected: by the head's label\n"),  # no control, which is one of words
         ("Hello", "auto-selected: of 3 word pairs the closest to significance"),
         (

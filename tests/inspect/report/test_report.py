@@ -53,7 +53,7 @@ def test_the_finding(redrawn):
     assert lines[1].startswith(
         "13 of 24 heads have a label; 3 more are sink heads. Without L0H0 the"
     )
-    assert lines[2].endswith("followed by L1H1 and L3H1.")
+    assert lines[2].endswith("then without L1H1 and L3H1.")
     random = redrawn("report", "mha", "--no-full").out
     assert "Random weights: no head has a label" in random
 

@@ -117,8 +117,8 @@ def test_the_sink_is_left_out_unless_asked(run):
     expected = matrix[1:, 1:] / matrix[1:, 1:].sum(-1, keepdims=True)
     np.testing.assert_allclose(left[1:, 1:], expected)
     finding = " ".join(run("rollout", TEXT).out.split())
-    told = "no content word stands out in the rollout from the last word, “tired”: of these, “cat”"
-    assert f"{told} has the largest share, {expected[-2, 1]:.0%} (uniform " in finding
+    told = "In the rollout from the last word, “tired”, “cat” has the largest share among content"
+    assert f"{told} words, {expected[-2, 1]:.0%} (uniform " in finding
     assert "--sink keeps it" in run("rollout", TEXT, "--width", "200").out
     raw = run("rollout", TEXT, "--sink", "--width", "200")
     assert "raw rollout" in raw.out
@@ -129,11 +129,11 @@ def test_a_word_of_several_pieces_is_one_word_and_any_word_may_be_asked_for(run)
     text = "The nurse thanked the plumber because he had repaired her sink."
     found = run("rollout", text, "--json").document
     tokens, left = found["tokens"], np.array(found["rollout_without_sink"], dtype=float)
-    last = tokens.index("umber")
-    assert tokens[last - 1 : last + 1] == [" pl", "umber"]
-    own = left[last, last - 1 : last + 1].sum()
+    last, than = tokens.index("umber"), tokens.index(" than")
+    assert tokens[than : than + 2] == [" than", "ked"]
+    share = left[last, than : than + 2].sum()
     shown = " ".join(run("rollout", text, "--token", "plumber").out.split())
-    assert f"; {own:.0%} stays on “plumber”." in shown
+    assert f"“thanked” has the largest share among content words, {share:.0%} (" in shown
     assert attnviz.rollout("tiny", text, token=last).finding in shown
     with pytest.raises(UsageError, match="no token 'cat' in the text"):
         attnviz.rollout("tiny", text, token="cat")
@@ -144,7 +144,7 @@ def test_an_encoder_leaves_out_what_its_tokenizer_added(run, checkpoint):
     found = run("rollout", "the cat sat on the mat", *options, "--json").document
     assert found["sink"] == [0, len(found["tokens"]) - 1]
     shown = " ".join(run("rollout", "the cat sat on the mat", *options).out.split())
-    assert "no content word stands out in the rollout from the last word, “mat”" in shown
+    assert "In the rollout from the last word, “mat”, “cat” has the largest share among" in shown
     assert "sink <s> and </s> (" in shown
 
 
@@ -209,7 +209,7 @@ def test_a_word_stands_out_above_the_uniform_rollout_or_the_largest_share_is_tol
     report = make_rollout()
     row = report.uniform()
     row[1:3] *= 0.3  # early words, which get the most from uniform attention
-    for more, told in (0.0, "these, “Ann” (4) has the largest"), (0.1, "“Ann” (8) stands out"):
+    for more, told in (0.0, "“Ann” (4) has the largest share"), (0.1, "“Ann” (8) stands out"):
         row[8] += more
         assert told in replace(report, matrix=np.tile(row, (len(PIECES), 1))).finding
 

@@ -234,11 +234,7 @@ def _ranking_words(report: AblationReport) -> str:
     if named:
         most = order.matter[: len(named)] == tuple(named)
         more = [report.name(effect.variant) for effect in named[1:]]
-        s = "s" * (len(more) == 1)
-        then = (
-            f"; {listed(more)} come{s} next" if most else f", clearly also without {listed(more)}"
-        )
-        then *= bool(more)
+        then = f", {'then' if most else 'clearly also'} without {listed(more)}" * bool(more)
         matter = without_words(report, named[0], most=most) + then
     if order.harm:
         names = listed([report.name(effect.variant) for effect in order.harm[:_NAMED]])
