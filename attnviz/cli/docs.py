@@ -68,9 +68,8 @@ def docs(page: _Page) -> None:
     with printing():
         if page.topic is None:
             commands = {topic: title for topic, title in known.items() if topic in COMMANDS}
-            wide = console.width >= LEAST_FOR_PAIRS
             alone = (f"{topic:10}{title}" for topic, title in commands.items())
-            listed = paired(commands) if wide else alone
+            listed = paired(commands) if console.width >= LEAST_FOR_PAIRS else alone
             others = ", ".join(topic for topic in known if topic not in COMMANDS)
             lines = ["The manual: attnviz docs TOPIC; start with attnviz docs tutorial", *listed]
             console.print("\n".join(lines), no_wrap=True, overflow="ellipsis")

@@ -137,8 +137,7 @@ def _show_module(
     text: shared.TextOrTexts, request: HeadsRequest, model: shared.ShapedModel, output: HeadsOutput
 ) -> None:
     kept = {"--layer", "--head", "--kind", "--values", "--top", "--sink/--no-sink", "--index-base"}
-    unused = [*text.given(), *request.given()]
-    unused = [name for name in unused if name not in kept | {"TEXT"}]
+    unused = [name for name in (*text.given(), *request.given()) if name not in kept | {"TEXT"}]
     if unused or request.sink is False:
         raise UsageError(f"{(*unused, '--no-sink')[0]} is for models that read texts: leave it out")
     outlet = Outlet.open(output, model)

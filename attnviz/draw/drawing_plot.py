@@ -14,17 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.drawing import (
-    Cells,
-    Drawing,
-    Filled,
-    Image,
-    Item,
-    Label,
-    Stroke,
-    Style,
-    Tip,
-)
+from attnviz.draw.drawing import Cells, Drawing, Filled, Image, Item, Label, Stroke, Style, Tip
 from attnviz.draw.labels import visible
 from attnviz.draw.palette import contrasting, full_weight, paper_table, to_hex, veils
 from attnviz.errors import UnsupportedError, UsageError

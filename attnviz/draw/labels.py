@@ -86,7 +86,6 @@ def token_label(text: str, encoding: str = "utf-8") -> str:
     bare = unicodedata.normalize("NFC", _REST.sub("", text.strip(" ")))
     if not bare:
         return visible("␣" * max(len(text), 1) if text else "∅", encoding)
-
     return visible(_BYTES.sub(lambda match: _grouped(match.group()), bare), encoding)
 
 

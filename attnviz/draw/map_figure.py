@@ -429,11 +429,7 @@ def picture_panes(tokens: Tokens) -> list[dict[str, Any]]:
         whole = layout.pictures[grid.picture]
         pixels = drawn_pixels(whole, size := picture_size(whole))
         box = [round(float(side), 6) for side in grid.box]
-        about = {
-            "name": visible(grid.name),
-            "rows": grid.rows,
-            "columns": grid.columns,
-            "wide": size[0],
-        }
-        panes.append({**about, "box": box, "image": data_uri(picture_png(pixels))})
+        about = {"name": visible(grid.name), "rows": grid.rows, "columns": grid.columns}
+        image = data_uri(picture_png(pixels))
+        panes.append({**about, "wide": size[0], "box": box, "image": image})
     return panes

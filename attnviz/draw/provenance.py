@@ -149,10 +149,9 @@ def model_words(info: ModelInfo) -> list[tuple[str, bool]]:
 
 def named(info: ModelInfo) -> list[tuple[str, bool]]:
     """Return the model's name, then remarks: random or untrained weights, and its devices."""
-    random = ["random weights"] * (info.weights == "random") + [info.untrained] * bool(
-        info.untrained
-    )
-    return [(info.name, True), *((word, False) for word in (*random, *places_words(info)))]
+    random = ["random weights"] * (info.weights == "random")
+    words = (*random, *[info.untrained] * bool(info.untrained), *places_words(info))
+    return [(info.name, True), *((word, False) for word in words)]
 
 
 def places_words(info: ModelInfo) -> list[str]:

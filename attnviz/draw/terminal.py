@@ -31,12 +31,7 @@ from attnviz.draw.blocks import (
 from attnviz.draw.grid import full_width, grid_block
 from attnviz.draw.labels import at_blanks, cut, fit, short_name, visible, width
 from attnviz.draw.plot import histogram_blocks, plot_block
-from attnviz.draw.prose import (
-    paragraph,
-    said_about,
-    words_block,
-    words_lines,
-)
+from attnviz.draw.prose import paragraph, said_about, words_block, words_lines
 from attnviz.draw.table import table_block
 from attnviz.draw.theme import Theme
 

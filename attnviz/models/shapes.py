@@ -119,11 +119,9 @@ def hint(name: str) -> str:
         return f"; {name} is a head: attnviz head {name} shows its card"
     import difflib  # needed only for mistyped names
 
-    known = (*_OTHER_NAMES, *shape_names())
-    close = difflib.get_close_matches(name.lower(), known, n=1)
-    if close and close[0] in shape_names():
-        return f"; did you mean {close[0]!r}? (a preset: as a model it has random weights)"
-    return f"; did you mean {close[0]!r}?" if close else ""
+    close = difflib.get_close_matches(name.lower(), (*_OTHER_NAMES, *shape_names()), n=1)
+    remark = "" if {*close} & {*_OTHER_NAMES} else " (a preset: as a model it has random weights)"
+    return f"; did you mean {close[0]!r}?{remark}" if close else ""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

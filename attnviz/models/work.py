@@ -181,8 +181,7 @@ class ModelSizes:
         read: the number of tokens whose logits are compared; None means all.
         """
         begins = Counter(layers)
-        rows = 1
-        total = 0.0
+        rows, total = 1, 0.0
         for layer in range(self.layers):
             total += rows * self._layer(tokens)
             # In its first layer a row shares the text's attention, up to its output.

@@ -495,20 +495,14 @@ def heatmap(
         weights="given",
         notes=(*notes, *unread),
     )
-    given, shares = list[LayerWeights](), list[LayerWeights]()
+    kept, shares = list[LayerWeights](), list[LayerWeights]()
     for at, layer in layers.items():
-        given.append(LayerWeights(at, tuple(range(count)), layer))
+        kept.append(LayerWeights(at, tuple(range(count)), layer))
         sums, zeros = layer.sum(-1, keepdims=True), np.zeros_like(layer)
         even = np.divide(layer, sums, zeros, where=sums > 0)  # rows of zeros stay as they are
-        shares.append(replace(given[-1], weights=even))
-    record = AttentionRecord(
-        info,
-        "self" if alike else "cross",
-        hides if causal is None else causal,
-        queries,
-        keys,
-        tuple(given),
-    )
+        shares.append(replace(kept[-1], weights=even))
+    causal = hides if causal is None else causal
+    record = AttentionRecord(info, "self" if alike else "cross", causal, queries, keys, tuple(kept))
     text = ""
     if alike and tokens is not None:
         spaced = any(token[:1].isspace() for token in queries.spaced)

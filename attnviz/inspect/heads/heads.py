@@ -248,7 +248,6 @@ def _read(
     if reader is not None:
         maps = _noted(maps, reader.notes(record.keys))
     if vectors and request.ablate and not request.norm_weighted:
-        wanted = asked(model, text, choice)
         whole = TextReader(model).read(wanted).record
         before = (scored(whole, vectors=vectors_of(model, wanted)),)
     pairs, words = [], [] if request.token is None else [find_word(maps.record, request.token)]
@@ -438,6 +437,7 @@ def long_heads(
                 raise KeyboardInterrupt
 
         reading = _Reading(tokens, kind, request, after, chosen=chosen, word=word, part=part)
+        early: tuple[str, ...] = ()
         try:
             with reading_segments(model, tokens):
                 backend_of(model).read_sums(reading, [Input(tokens)])
@@ -445,9 +445,7 @@ def long_heads(
             if not reading.heads:
                 raise
             layers = len({head.layer for head in reading.heads})
-            early: tuple[str, ...] = (f"interrupted after {layers} of {len(wanted)} layers",)
-        else:
-            early = ()
+            early = (f"interrupted after {layers} of {len(wanted)} layers",)
     order = sorted(reading.heads, key=lambda head: head[:2])
     if (sort := request.sort) is not None:
         order.sort(key=lambda head: head.scores[sort] or 0.0, reverse=not request.reverse)

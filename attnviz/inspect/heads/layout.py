@@ -410,8 +410,7 @@ def _grid(run: HeadsRecord, room: int, lines: int) -> doc.HeadGrid:
     """Return the grid of labels with a title and a legend: sinks, sources of labels, colours."""
     grid = label_grid(run)._replace(title=_overview_title(run, shaded=True))
     shorts = {entry.label.short for entry in run.heads}
-    known = [(short, meaning) for short, meaning in _MEANINGS.items() if short in shorts]
-    key = [doc.Key(None, meaning, f"{short}:") for short, meaning in known]
+    key = [doc.Key(None, said, f"{short}:") for short, said in _MEANINGS.items() if short in shorts]
     taken = len(grid.rows) + _lines(grid.title, room) + 4 + _LEAST_LINKS
     return grid._replace(key=key) if taken <= lines else grid
 
@@ -489,16 +488,15 @@ def _agreed_table(report: HeadsReport, links: Sequence[WordLink], heads: int) ->
         beyond = any(link.beats_chance for link in links)
         order = "by p" if beyond else "by p, none significant"
 
-    def ends(link: WordLink) -> str:
-        return f"{queries[link.query.start]} → {keys[link.key.start]}"
-
     agree = [
         doc.ColumnOf[WordLink]("p", lambda link: p_value(link.chance)),
         doc.ColumnOf[WordLink]("heads", lambda link: str(link.heads), keep=5),
     ]
     return doc.table(
         links,
-        doc.ColumnOf("", ends, right=False),
+        doc.ColumnOf(
+            "", lambda link: f"{queries[link.query.start]} → {keys[link.key.start]}", right=False
+        ),
         doc.ColumnOf("top head", lambda link: run.name(*link[2:4]), right=False, tone="strong"),
         doc.ColumnOf("weight", lambda link: share(link.weight)),
         doc.ColumnOf("control", lambda link: share(link.habit), keep=4),

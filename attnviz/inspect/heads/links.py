@@ -274,9 +274,8 @@ class PairLinks(NamedTuple):
 
     def reached(self, link: PairLink) -> str:
         """Return in how many shuffled texts the weight is at least that of a link: ``3 of 50``."""
-        if math.isnan(link.reached):
-            return f"? of {self.draws}"
-        return f"{round(link.reached * self.draws)} of {self.draws}"
+        times = "?" if math.isnan(link.reached) else round(link.reached * self.draws)
+        return f"{times} of {self.draws}"
 
 
 def pair_links(
@@ -324,8 +323,7 @@ def pair_links(
             shuffled = chance[layer, head][:, number]
             reached = float((shuffled >= weight - _ROUNDING).mean())
             reached = math.nan if math.isnan(weight) or np.isnan(shuffled).any() else reached
-            mean = float(shuffled.mean())
-            links.append(PairLink(layer, head, number, weight, mean, reached))
+            links.append(PairLink(layer, head, number, weight, float(shuffled.mean()), reached))
     links.sort(key=lambda link: (math.isnan(link.reached), link.reached, -link.weight))
     return PairLinks(names, directions, links, draws, moved)
 
@@ -441,7 +439,7 @@ def pairs_table(run: HeadsRecord, count: int, sink: bool = False) -> doc.Table:
 
 def pair_table(run: HeadsRecord, pair: PairLinks, least: int = 0) -> doc.Table:
     """Return a table of a word pair's links, with a row for each head and direction."""
-    chance = f"mean over {pair.draws} texts with the other {pair.moved} tokens shuffled"
+    chance = f"chance: mean over {pair.draws} texts with the other {pair.moved} tokens shuffled"
     asked = "here: do the other words matter? without --pair: is a link above its control?"
     return doc.table(
         [link for link in pair.links if not math.isnan(link.weight)],
@@ -451,11 +449,7 @@ def pair_table(run: HeadsRecord, pair: PairLinks, least: int = 0) -> doc.Table:
         doc.ColumnOf("chance", lambda link: share(link.chance)),
         doc.ColumnOf("reached by", pair.reached),
         row=lambda link: {"tone": "plain" if link.beats_chance else "faint"},
-        title=[
-            ("Heads that link the two words", True),
-            (f"chance: {chance}", False),
-            (asked, False),
-        ],
+        title=[("Heads that link the two words", True), (chance, False), (asked, False)],
         least=least,
     )
 
@@ -463,8 +457,7 @@ def pair_table(run: HeadsRecord, pair: PairLinks, least: int = 0) -> doc.Table:
 def named_word(tokens: Tokens, word: Word) -> str:
     """Return a word in quotes with the number of its first token, and where else it occurs."""
     named = numbered(f"“{word_label([word_text(tokens, word.span)])}”", word.span.start)
-    also = f", also at {', '.join(map(str, word.elsewhere))}" if word.elsewhere else ""
-    return f"{named}{also}"
+    return named + (f", also at {', '.join(map(str, word.elsewhere))}" if word.elsewhere else "")
 
 
 def word_maps(run: HeadsRecord, word: WordPlaces, values: bool) -> doc.Maps:

@@ -217,7 +217,6 @@ def _tokens(
 ) -> Tokens:
     """Return the tokens of an axis: as labelled, else token ids of its length, else indices."""
     own = next((row for row in ids if len(row) == length), None)
-    if labels is not None or own is None:
-        tokens = axis_tokens(labels, name, axis, length)
-        return tokens if own is None else replace(tokens, ids=tuple(own))
-    return replace(axis_tokens(map(str, own), name, axis, length), ids=tuple(own))
+    given = map(str, own) if labels is None and own is not None else labels
+    tokens = axis_tokens(given, name, axis, length)
+    return tokens if own is None else replace(tokens, ids=tuple(own))

@@ -163,8 +163,7 @@ class HeadsReport(Report):
         begin, between = ("\n", ",\n") if len(self.reports) == 1 else ("", ", ")
         for index, (entry, run, scores) in enumerate(_head_entries(self)):
             if run.vectors is not None and scores.layer in run.vectors.norms:
-                norms = run.vectors.norms[scores.layer][scores.head]
-                entry["value_norms"] = shortest(norms)
+                entry["value_norms"] = shortest(run.vectors.norms[scores.layer][scores.head])
             stream.write(f"{',' if index else ''}\n{_encode(entry).removesuffix('}')}")
             stream.write(', "weights": [')
             rows = map(json.dumps, json_values(shortest(run.weights(*scores.place))))
@@ -228,12 +227,9 @@ class HeadsReport(Report):
             return []
         tellings = told(run.record, self.agreed_links, {own.place: own.label for own in run.heads})
         ends = [{telling.link.query, telling.link.key} for telling in tellings]
-        others = [
-            telling
-            for telling, pair in zip(tellings, ends, strict=True)
-            if pair != ends[0] and is_worth_adding(run.record, telling)
-        ]
-        return [*tellings[:1], *others[:1]]
+        pairs = zip(tellings, ends, strict=True)
+        more = [own for own, pair in pairs if pair != ends[0] and is_worth_adding(run.record, own)]
+        return [*tellings[:1], *more[:1]]
 
     @property
     def first(self) -> HeadsRecord:
@@ -460,9 +456,7 @@ def _run_facts(run: HeadsRecord, target: str | None = None) -> dict[str, Any]:
     }
 
 
-def _head_entries(
-    report: HeadsReport,
-) -> Iterator[tuple[dict[str, Any], HeadsRecord, HeadScores]]:
+def _head_entries(report: HeadsReport) -> Iterator[tuple[dict[str, Any], HeadsRecord, HeadScores]]:
     """Yield each head of the first run as a JSON object without weights, once for each run.
 
     A score is None if it was not measured.
@@ -507,11 +501,9 @@ def _asked_facts(report: HeadsReport) -> dict[str, Any]:
     words, pairs = [], []
     for run, word in zip(report.reports, view.words, strict=False):
         queries, keys = (None if axis is None else [*axis.span] for axis in word)
-        away, towards = (
-            [link._asdict() for link in way] for way in word_links(run, word, view.sink)
-        )
-        spans = {"queries": queries, "keys": keys, "sink_left_out": not view.sink}
-        words.append({**spans, "from": away, "to": towards})
+        ways = zip(("from", "to"), word_links(run, word, view.sink), strict=True)
+        listed = {name: [link._asdict() for link in way] for name, way in ways}
+        words.append({"queries": queries, "keys": keys, "sink_left_out": not view.sink, **listed})
     for pair in view.pairs:
         ends = [{"queries": [*way.queries], "keys": [*way.keys]} for way in pair.directions]
         links = [link._asdict() for link in pair.links]

@@ -75,7 +75,6 @@ _TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 _PACKINGS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 """The compressions that NumPy uses; the library unpacks others without a limit."""
 
-
 _CAPTURE = "attnviz.capture/1"
 _PARTS = ("query", "key", "sinks", "weights")
 _TENSOR = rf"layer\.(?:0|[1-9][0-9]{{0,5}})\.(?:{'|'.join(_PARTS)})"
@@ -293,13 +292,12 @@ def _vectors(report: HeadsRecord, arrays: Arrays) -> HeadVectors | None:
         return by_head
 
     width = arrays["queries"].shape[-1] if "queries" in arrays else 0
-    factor = finite(float(arrays.get("query_key_factor", np.ones(()))))
     queries, keys = len(report.record.queries), len(report.record.keys)
     return HeadVectors(
+        factor=finite(float(arrays.get("query_key_factor", np.ones(())))),
         norms=by_layer("value_norms", keys),
         queries=by_layer("queries", queries, width),
         keys=by_layer("keys", keys, width),
-        factor=factor,
     )
 
 
@@ -340,9 +338,8 @@ def _read_tokens(texts: Any, ids: Any, special: Collection[int]) -> Tokens:
     """Return tokens from a file; ones at the indices ``special`` or like ``<bos>`` are special."""
     if not texts or not fits(texts, list[str]) or not fits(ids, list[int]):
         raise ValueError("expected tokens as a list of texts, and their ids as whole numbers")
-    known = tuple(texts)
-    marks = (at in special or looks_special(text) for at, text in enumerate(known))
-    return Tokens(tuple(ids), known, tuple(marks))
+    marks = tuple(at in special or looks_special(text) for at, text in enumerate(texts))
+    return Tokens(tuple(ids), tuple(texts), marks)
 
 
 def _checked(array: NDArray[Any], where: str, name: str, shape: tuple[int, ...]) -> Floats:
@@ -474,8 +471,7 @@ def _capture_layers(
             query = _checked(query, where, "query", (heads, tokens[0], 0))
             key = _checked(key, where, "key", (0, tokens[1], width))
             if heads % len(key):
-                uneven = f"{heads} heads cannot share {len(key)} key heads evenly"
-                raise LoadError(f"{where}: {uneven}")
+                raise LoadError(f"{where}: {heads} heads cannot share {len(key)} key heads evenly")
             key = repeat_kv_heads(key, heads // len(key))
             sinks = None if sinks is None else _checked(sinks, where, "sinks", (heads,))
             shares = _weights(query, key, sinks, mask, scale=scale, cap=cap)

@@ -294,10 +294,7 @@ def _of_sums(report: LongHeads) -> doc.Document:
             doc.Group([_pooled(report)]),
             doc.Group([_long_scores(report)]),
         ],
-        doc.Explanation(
-            "heads",
-            f"{ONE_PASS} ({size}).",
-        ),
+        doc.Explanation("heads", f"{ONE_PASS} ({size})."),
         doc.next_steps(further, tone="faint"),
         heading=[*facts.named(info), (size, False)],
         quoted=report.text,

@@ -45,7 +45,6 @@ from attnviz.records import (
 
 _NAMED = 4
 _ARBITRARY = "Untrained random weights: where these heads attend is arbitrary"
-_AS_USUAL = "No link between words stands out: no head prefers one word to the others."
 _SOURCES = {"card": "model card", "patterns": "attnviz patterns, {date}", "text": "from this text"}
 
 
@@ -133,7 +132,7 @@ def _of_text(report: HeadsReport) -> str:
     if links is not None and links.pairs == 1 and not report.told:
         return "No link is tested: the text has only one pair of words to compare."
     if not report.told:
-        return _AS_USUAL
+        return "No link between words stands out: no head prefers one word to the others."
     first, *others = (_told(run, telling) for telling in report.told)
     both = (f"{first} {other}" for other in others)
     return next(filter(facts.fits_two_lines, both), first)
