@@ -302,12 +302,11 @@ def _repeats(text: _Text, heads: Container[tuple[int, int]]) -> list[Telling]:
         for query, copy in copies if (layer, head) in heads else ():
             weight = float(weights[query, copy + 1])
             row = np.nan_to_num(weights[query])[~left_out]
-            outside, most = float(row.sum()), float(row.max())
             content = is_content(word_text(tokens, words[query]))
             last, key = words[query] == words[-1], word_text(tokens, words[copy + 1])
             kinds = content, not all(map(is_mark, key)), last, is_content(key)
             repeat = *kinds, weight, layer, head, query, copy
-            if weight >= max(LIGHT, LEAST * outside, _TIE * most):
+            if weight >= max(LIGHT, LEAST * float(row.sum()), _TIE * float(row.max())):
                 best = max(best or repeat, repeat)
     if best is None or not (best[0] or best[1]):
         return []
@@ -336,8 +335,7 @@ def _labelled(text: _Text, known: Mapping[tuple[int, int], str]) -> list[Telling
         links = []
         for query, key, weight in attended:
             is_far = weight >= _FAR * most and not text.are_neighbours(query, key)
-            order = text.pronouns[query] and weight >= LEAST, is_far, weight
-            links.append((order, query, key))
+            links.append(((text.pronouns[query] and weight >= LEAST, is_far, weight), query, key))
         if links:
             order, query, key = max(links)
             link, weight = text.link(layer, head, query, key), order[-1]

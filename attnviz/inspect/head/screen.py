@@ -173,8 +173,7 @@ def _attends(card: HeadCard, label: HeadLabel) -> str:
     query, key = quoted_word(shown.record.queries, pair[0]), quoted_word(shown.record.keys, pair[1])
     words, weight = f"{query} → {key}", share(pair[2])
     if diffuse:
-        most = f"; its strongest link is {words} ({weight})" * (pair[2] >= LEAST)
-        return f"{diffuse}{most}."
+        return diffuse + f"; its strongest link is {words} ({weight})" * (pair[2] >= LEAST) + "."
     if pair[2] < LIGHT:
         return f"links no two words strongly here; strongest: {words} ({weight}){rest}."
     return f"has its strongest link of two words here from {query} to {key} ({weight}){rest}."
@@ -189,8 +188,8 @@ def _labelled(card: HeadCard) -> list[str]:
         return [f"{card.name} has no label."]
     score = f"{card.name}: {label_named(pattern.label).said} {short(pattern.score)}"
     support = [words for words in _support(pattern, pattern.label) if words]
-    few = f"{support[0]}, {support[-1]}"
-    return [f"{score} ({', '.join(support)}).", f"{score} ({few}).", f"{score}."]
+    few = f"{score} ({support[0]}, {support[-1]})."
+    return [f"{score} ({', '.join(support)}).", few, f"{score}."]
 
 
 def _lost(card: HeadCard) -> list[str]:
@@ -265,8 +264,7 @@ def _label(card: HeadCard) -> list[str]:
 
 def _support(pattern: PatternScores, label: str) -> list[str]:
     """Return the chance level, the interval and the sample of a head's label."""
-    ends = interval(pattern, label)
-    between = [f"95% CI {ends}"] if ends else []
+    between = [f"95% CI {ends}"] if (ends := interval(pattern, label)) else []
     return [f"chance {short(pattern.chance)}", *between, behind(pattern, label)]
 
 
@@ -354,8 +352,7 @@ def _read_by(card: HeadCard) -> list[str]:
     for later in clear:
         name = readers.name(later.reader, later.into)
         words.append(f"{name}'s {SITES[later.into].words} {_share(later.share)}")
-    others = "no later head in particular"
-    return _shares(words, clear, every, others) if every else [_FEW]
+    return _shares(words, clear, every, "no later head in particular") if every else [_FEW]
 
 
 def _shares(

@@ -124,13 +124,9 @@ def _of_text(report: HeadsReport) -> str:
         nearest = strongest_links(run, 2, of_each=1, unusual=True)
         unusual = ", ".join(_named(run, link) for link in nearest) or "none"
         return f"The text is too long to test each link. Furthest above control: {unusual}."
-    if links is not None and not links.pairs:
-        return (
-            "No link is tested: without sinks, punctuation and unknown tokens, fewer than two "
-            "words are left."
-        )
-    if links is not None and links.pairs == 1 and not report.told:
-        return "No link is tested: the text has only one pair of words to compare."
+    if links is not None and links.pairs < 2 and not report.told:
+        few = "only one pair of words is" if links.pairs else "fewer than two words are"
+        return f"No link is tested: without sinks, punctuation and unknown tokens, {few} left."
     if not report.told:
         return "No link between words stands out: no head prefers one word to the others."
     first, *others = (_told(run, telling) for telling in report.told)

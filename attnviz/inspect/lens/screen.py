@@ -88,11 +88,10 @@ def _finding(report: LensReport) -> str:
             f"{probability(end.probability)} at the end."
         )
     if entry is None:
-        first = _quoted(report, end.top[0][0])
         best = min(reading.blocks, key=lambda block: block.rank)
         where = "in the" if best.block is None else "after"
         after = f"{where} {report.block_name(best.block)}"
-        top = f"top {kind} {first}, p = {probability(end.top[0][1])}"
+        top = f"top {kind} {_quoted(report, end.top[0][0])}, p = {probability(end.top[0][1])}"
         better = f"; its best rank is {best.rank:,}, {after}" * (best.rank < end.rank)
         rank = f"ranks {_ordinal(end.rank)} at the end (p = {probability(end.probability)}; {top})"
         return f"{begin} {rank}{better}."
@@ -108,15 +107,14 @@ def _finding(report: LensReport) -> str:
     if entered is not end:
         there = f"p = {probability(entered.probability)} there, {probability(end.probability)} at"
         claim = f"{whole} is the top {kind} from {name} on ({there} the end)"
-        earlier = [block for block in reading.blocks[:entry] if block.rank == 1]
         near = reading.blocks[report.far]
         if report.far > entry and entered.probability < UNLIKELY:
             first = f"{report.block_name(near.block)} on (p = {probability(near.probability)})"
             claim += f"; the lens is close to the output only from {first}"
         else:
             claim += f"; {where} it ranks {_ordinal(before.rank)}"
-            names = listed([report.block_name(block.block) for block in earlier])
-            claim += f", after leading at {names}" * bool(names)
+            names = [report.block_name(at.block) for at in reading.blocks[:entry] if at.rank == 1]
+            claim += f", after leading at {listed(names)}" * bool(names)
     elif led >= UNLIKELY and report.far < entry:
         leads = f"{_quoted(report, leader)} leads {where} (p = {probability(led)})"
         claim = f"{leads}; {whole} overtakes it only at {name} ({last})"
@@ -126,8 +124,7 @@ def _finding(report: LensReport) -> str:
     written = [head for head in report.shown if head.head[1] == entered.block]
     most = max(written, key=lambda head: head.answer, default=None)
     if most is not None and most.answer >= _CLEAR:
-        label = report.labels.get(most.head)
-        known = f" ({label.said})" if label is not None else ""
+        known = f" ({label.said})" if (label := report.labels.get(most.head)) else ""
         adds = f"{report.name(most.head)}{known} adds {logits(most.answer)} logits"
         more = f"{claim}. In {name}, {adds}"
         claim = more if fits_two_lines(f"{more}.") else claim

@@ -180,7 +180,7 @@ def _finding(report: RolloutReport) -> str:
             f"Attention alone leads from {itself} to {names or 'its sink'}; these are no "
             f"shares of the input, as tokens also mix in {layer_names(report.not_followed)}."
         )
-    uniform = report.uniform()
+    noun, uniform = "content word" if content else "word", report.uniform()
     base = {span: float(uniform[list(span)].sum()) for span in order}
     told = {span: f"{shares[span]:.0%} (uniform {base[span]:.0%})" for span in order}
     high = [span for span in order if shares[span] >= max(base[span] + _MORE, base[span] * _TIMES)]
@@ -193,17 +193,15 @@ def _finding(report: RolloutReport) -> str:
         for count in range(len(clear), 0, -1)
         for end in (f"; {shares[own]:.0%} stays on {itself}", "")
     ]
-    if not order:
-        return f"No other word has a share in the rollout from {word}."
-    if not clear:
+    if not clear and order:
         most, above = order[0], max(order, key=lambda span: shares[span] - base[span])
-        words = f"{'content ' * bool(content)}words"
-        first = f"{quoted_word(tokens, most)} has the largest share among {words}"
-        claim = f"In the rollout from {word}, {first}, {told[most]}"
+        first = f"{quoted_word(tokens, most)} has the largest share among"
+        claim = f"In the rollout from {word}, {first} {noun}s, {told[most]}"
         if above != most and shares[above] - base[above] >= _LITTLE:
             more = f"{claim}. Most above uniform: {quoted_word(tokens, above)}, {told[above]}."
             claims = [more, more.replace(told[above], told[above].replace("uniform ", ""))]
         claims.append(f"{claim}.")
+    claims = claims or [f"No other word has a share in the rollout from {word}."]
     return next(filter(fits_two_lines, claims), claims[-1])
 
 
@@ -248,11 +246,10 @@ def _texts(report: RolloutReport, kept: _Kept, lines: int = 0) -> doc.Maps:
     asking = tokens.taken([report.query])
     word = quoted_word(tokens, words_of_tokens(tokens)[report.query])
     origin = f"where attention leads from {word}" if report.not_followed else f"from {word}"
-    sink = ""
-    if report.at_sink.any() and not report.keep_sink:
-        names = dict.fromkeys(token_labels(tokens)[at] for at in np.flatnonzero(report.at_sink))
-        share = float(report.matrix[query][report.at_sink].sum())
-        sink = f"; sink {' and '.join(names)} ({share:.0%}) left out"
+    names = dict.fromkeys(token_labels(tokens)[at] for at in np.flatnonzero(report.at_sink))
+    held = float(report.matrix[query][report.at_sink].sum())
+    sink = f"; sink {' and '.join(names)} ({held:.0%}) left out"
+    sink *= bool(names) and not report.keep_sink
     rows = {
         f"rollout {origin}, relative to max{sink}": kept.rollout[query],
         f"last layer: attention from {word}, relative to max": kept.layer[query],

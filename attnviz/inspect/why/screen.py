@@ -272,30 +272,22 @@ def _of_one(report: WhyReport, best: HeadEffect, most: HeadEffect, whole: str) -
 def _of_none(report: WhyReport, most: HeadEffect, whole: str, *, usual: bool) -> str:
     """Return that no head writes much of one prediction, or, if usual, more than its control."""
     value, likeliest = logits(most.value), report.first.attribution.top[0][1]
+    begin, called = _predicted(report), _called(report, most)
     if usual or (likeliest < UNLIKELY and report.first.predicts_answer):
-        claim = f"The largest contribution of a head is {value} to {whole}, from"
-        claim += f" {_called(report, most)}"
+        claim = f"The largest contribution of a head is {value} to {whole}, from {called}"
         base = "" if most.base is None else logits(most.base)
-        controls = f"; with another word there it is {base}", f"; control {base}"
-        ways = [f"{claim}{control * bool(base)}" for control in (*controls, "")]
-        return next(way for way in ways if way == claim or _fits(report, way))
-    heads, feed_forward = (logits(report.part(kind)) for kind in ("head", "mlp"))
+        controls = f"; with another word there it is {base}" * bool(base), f"; control {base}"
+        ways = [f"{claim}{control}" for control in (*controls[: 1 + bool(base)], "")]
+        return next((way for way in ways if fits_two_lines(f"{begin} {way}.")), claim)
+    heads, mlps = (logits(report.part(kind)) for kind in ("head", "mlp"))
     source, keys = report.first.source(most.head), report.first.keys(most.head)
-    at = ""
-    if source is not None and source.key and not keys.special[source.key]:
-        at = _read(report, most)
-    claim = (
-        f"No single head dominates: MLPs contribute {feed_forward} to {whole}, all heads {heads}"
-    )
-    largest = f"{claim}; the largest from one head is {value}, from {_called(report, most)}"
+    plain = source is not None and source.key and not keys.special[source.key]
+    at = _read(report, most) if plain else ""
+    claim = f"No single head dominates: MLPs contribute {mlps} to {whole}, all heads {heads}"
+    largest = f"{claim}; the largest from one head is {value}, from {called}"
     short = f"{claim}; the largest is {value}, from {report.name(most.head)}"
-    told = (f"{largest}{at}", largest, short)
-    return next((claim for claim in told if _fits(report, claim)), short)
-
-
-def _fits(report: WhyReport, claim: str) -> bool:
-    """Return whether a claim fits behind the prediction."""
-    return fits_two_lines(f"{_predicted(report)} {claim}.")
+    ways = [f"{largest}{at}", largest]
+    return next((way for way in ways if fits_two_lines(f"{begin} {way}.")), short)
 
 
 def _read(report: WhyReport, effect: HeadEffect) -> str:

@@ -102,10 +102,8 @@ def answer(report: AblationReport) -> str:
     hurt, tied = _most_hurt(report, best), _tied(report, best)
     brief = re.sub(r" \([^()]* → [^()]*\)", "", words)  # the losses, which the screen has as well
     tails = ((words, hurt, tied), (words, "", tied), (brief, "", tied), (words, hurt, ""))
-    shown = [
-        f"{claim}{near}{within}{far}.{end}" if clear else f"{claim}{within}{near}{far}.{end}"
-        for claim, near, far in tails
-    ]
+    order = "{0}{2}{1}{3}." if clear else "{0}{1}{2}{3}."
+    shown = [order.format(claim, within, near, far) + end for claim, near, far in tails]
     return next(filter(fits_two_lines, shown), f"{words}{within}.{end}")
 
 
