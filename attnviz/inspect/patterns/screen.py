@@ -189,7 +189,7 @@ def finding(report: PatternReport, watch: str | None) -> str:
     for most in (_TOLD, 2, 1):
         words = [f"{counts[name]} {label_named(name).said}" for name in named[:most]]
         others = sum(counts[name] for name in named[most:])
-        words += [f"{others} with other labels"] if others else []
+        words += [f"{others} {'others' if others > 1 else 'other'}"] if others else []
         sentence = f"{begin}{': ' if words else ''}{', '.join(words)}{also}{lack}."
         if len(sentence) <= LONGEST_FINDING:
             break
