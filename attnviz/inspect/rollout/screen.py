@@ -291,7 +291,7 @@ def _first(report: RolloutReport, kept: _Kept, columns: int, lines: int) -> Sequ
     drawn = [doc.Maps([part], values=values, scale=None) for part in _maps(report, kept)]
     key = doc.Group([doc.Maps(())], yields=2)
     if columns >= _FRAMED:
-        if columns >= 3 * (_VALUE * count + _LABEL):
+        if columns >= 3 * (2 * count + _LABEL):  # two columns a cell
             return [doc.beside(*drawn, _aside(report, kept, lines)), key]
         maps: list[doc.Part | doc.Group] = [*drawn[: lines // (count + _CHROME)]]
         return [doc.beside(maps, _aside(report, kept, lines)), key]
