@@ -51,7 +51,7 @@ class _Texts(TextColumn, panel="What to compare"):
         brief="Texts: one per line, CSV, TSV or JSON.",
     )
     text: str | None = option(
-        "TEXT", "A single text: no intervals, so the result is anecdotal.", words=True
+        "TEXT", "A single text (no confidence intervals: anecdotal).", words=True
     )
 
     def __post_init__(self) -> None:

@@ -75,7 +75,7 @@ def layer_grid(
 
     scale: the number format of the values. column: returns the name of a column.
     base: the number of the first layer as shown, 0 or 1.
-    unclear: cells whose 95% interval includes zero, drawn faint. blank: cells without a value.
+    unclear: cells whose 95% CI includes zero, drawn faint. blank: cells without a value.
     bar: the colour bar; None leaves it out, and the title then states the power-of-ten factor.
     """
     cells = {*values, *blank}
@@ -87,10 +87,10 @@ def layer_grid(
         {at[cell]: value for cell, value in values.items()},
         scale,
         {at[cell] for cell in unclear},
-        "95% interval includes 0",
+        "95% CI includes 0",
     )
     if bar is not None:
-        grey = [("grey: 95% interval includes 0", False)] * bool(unclear)
+        grey = [("grey: 95% CI includes 0", False)] * bool(unclear)
         return grid._replace(title=[(title, True), *grey], scale=bar)
     return grid._replace(title=[(title + scale.times, True), *colour_words(scale, unclear)])
 
@@ -100,7 +100,7 @@ def colour_words(
 ) -> list[tuple[str, bool]]:
     """Return the end of the title of a grid without a colour bar: what its colours mean.
 
-    unclear: the cells whose 95% interval includes zero. short: leaves out the colour below zero.
+    unclear: the cells whose 95% CI includes zero. short: leaves out the colour below zero.
     """
     words = [f"orange +{', blue -' * (not short)}" if scale.signed else "shade: size"]
     words += ["grey: CI includes 0"] * bool(unclear)

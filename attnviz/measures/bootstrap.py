@@ -1,6 +1,6 @@
 """Confidence intervals and p-values of means over a few texts, by bootstrap and sign flips.
 
-It also has rank correlation, and 95% intervals in closed form of a mean and of a share of pairs.
+It also has rank correlation, and 95% CIs in closed form of a mean and of a share of pairs.
 """
 
 from __future__ import annotations
@@ -275,7 +275,7 @@ def student_quantile(z: float, freedom: Any) -> Any:
 
 
 def student_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """Return Student's 95% interval of the mean of values in [−1, 1]; None for fewer than two."""
+    """Return Student's 95% CI of the mean of values in [−1, 1]; None for fewer than two."""
     count = len(values)
     if count < 2:
         return None
@@ -285,13 +285,13 @@ def student_interval(values: Sequence[float]) -> tuple[float, float] | None:
 
 
 def student_ends(mean: float, variance: float, count: int) -> tuple[float, float]:
-    """Return Student's 95% interval of the mean of ``count`` values in [−1, 1] of a variance."""
+    """Return Student's 95% CI of the mean of ``count`` values in [−1, 1] of a variance."""
     reach = student_t(count - 1) * math.sqrt(variance / count)
     return max(mean - reach, -1.0), min(mean + reach, 1.0)
 
 
 def share_interval(share: float, count: int) -> tuple[float, float] | None:
-    """Return both ends of Wilson's 95% interval (1927) of a share; None if there are no draws.
+    """Return both ends of Wilson's 95% CI (1927) of a share; None if there are no draws.
 
     share: in [0, 1], of ``count`` word pairs.
     Word pairs are taken as independent draws, which those of one sentence hardly are.

@@ -24,7 +24,7 @@ class HeadSet(NamedTuple):
     """A set of heads, and how well it aligns words on the examples that were held out.
 
     heads: (layer, head); empty for random sets, whose mean it is, and for what uses no attention.
-    error: with its 95% interval, None for fewer than five examples. apart: the 95% interval of the
+    error: with its 95% CI, None for fewer than five examples. apart: the 95% CI of the
     error of the chosen heads less this one. reading: which rows were read, as ``recipe``.
     further: of sounds the ``median`` error of all words and the share ``late``, off by over 0.2 s;
     of pairs ``precision`` and ``recall``.

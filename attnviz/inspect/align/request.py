@@ -80,8 +80,8 @@ class AlignRequest(IndexBase):
     most: int = option("N", "Select at most N heads.", 10, min=1, max=64)
     recipe: Literal["openai", "transformers"] | None = option(
         "NAME",
-        "How transcript tokens are timestamped: openai (default) takes a token's start from the "
-        "decoder step that predicts it, transformers its end from the step that reads it.",
+        "How transcript tokens are timestamped: openai (default): a token starts at the step that "
+        "predicts it; transformers: a token ends at the step that reads it.",
         brief="Rows aligned with audio: openai, transformers.",
     )
     seed: int = option("N", "Random seed (random sets of heads, intervals).", 0, min=0)

@@ -114,7 +114,7 @@ def _about(report: DiffReport) -> Iterator[tuple[str, str]]:
             js = "JS divergence, as a fraction of its maximum, ln 2 nats,"
             yield "ranked", f"by the larger of {js} and cosine distance of the output"
     elif report.saved:
-        yield "rule", "changed: 95% intervals of a saved score and the new one do not meet"
+        yield "rule", "changed: 95% CIs of a saved score and the new one do not meet"
     if report.family:
         how = f"sign flips over {report.unit}s, Benjamini-Hochberg, 5%"
         yield "signs", f"{_MARK} is significant among {counted(report.family, 'test')} ({how})"
@@ -171,9 +171,9 @@ def finding(report: DiffReport) -> str:
     some = f"All {total}" if count == len(report.changes) > 1 else f"{count} of {total}"
     if report.saved:
         if not count:
-            return f"None of the {total} changed: the 95% intervals then and now meet."
+            return f"None of the {total} changed: the 95% CIs then and now meet."
         return (
-            f"{some} changed (95% intervals do not meet), {report.pair_name(best)} most: "
+            f"{some} changed (95% CIs do not meet), {report.pair_name(best)} most: "
             f"{did_and_does(best)}."
         )
     if best.size <= _EXACT:
@@ -333,7 +333,7 @@ def head_table(
         *[doc.ColumnOf[HeadChange]("JS, nats", lambda change: nats(change.js))] * maps,
         *output,
         doc.ColumnOf(f"label in A → in B{tests}", _labels, right=False),
-        *[doc.ColumnOf("95% interval of JS", interval)] * maps,
+        *[doc.ColumnOf("95% CI of JS", interval)] * maps,
         *[doc.ColumnOf[HeadChange]("no sink", lambda change: nats(change.no_sink))] * maps,
         row=lambda change: {
             "bar": (change.size, limit),

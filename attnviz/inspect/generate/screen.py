@@ -197,14 +197,13 @@ def _looped(report: GenerateReport, name: str, period: int, since: int) -> str:
     return next(filter(facts.fits_two_lines, told), told[-1])
 
 
-def _copied(report: GenerateReport, name: str) -> tuple[str, str]:
-    """Return how many tokens copy what the head attends to most, with and without the mean."""
-    copies, steps = report.run.copies, counted(len(report.run.steps), "token")
-    mean = f" (mean over heads: {sum(copies.values()) / len(copies):.0f})" * (len(copies) > 1)
-    count = copies[report.head]
-    verb = "is" if count == 1 else "are"
-    told = f"{count} of the {steps} {verb} the token that {name} attends to most"
-    return told + mean, told
+def _copied(report: GenerateReport, name: str) -> tuple[str, str, str]:
+    """Return at how many steps the output is what the head attends to most, with less and less."""
+    copies, steps = report.run.copies, counted(len(report.run.steps), "step")
+    mean = f"; mean over heads: {sum(copies.values()) / len(copies):.0f}" * (len(copies) > 1)
+    told = f"At {copies[report.head]} of the {steps}, the model outputs the token that {name}"
+    told += " attends to most"
+    return f"{told} (sink excluded{mean})", f"{told} (sink excluded)", told
 
 
 def _written(text: str, max_width: int) -> str:
@@ -259,7 +258,7 @@ def texts(run: WrittenRun, head: Head, lines: int = 0, *, whole: bool = False) -
         parts = [("prompt", peaks[:begun], run.begun), ("output", peaks[begun:], behind)]
         parts = [("text", peaks, run.tokens)] if whole else parts
     maps = [doc.Map(name, values[None], Tokens.bare((0,)), keys) for name, values, keys in parts]
-    title = [(f"shade: largest weight of {run.name(head)} at any step", True)]
+    title = [(f"shade: most attention from {run.name(head)} at any step", True)]
     of_text = max(lines - 1 - len(maps), 1) if lines else 0
     return doc.Maps(maps, title, texts=True, lines=of_text, scale=None)
 

@@ -203,7 +203,7 @@ def _lost(card: HeadCard) -> list[str]:
     if not _matters(card):
         return [f"{unclear_words(report, effect)}."]
     most = [f", most at {_quoted(hurt)}" for hurt in card.hurts[:1]]
-    return [f"{loss}, 95% interval {ends}{hurts}." for hurts in (*most, "")]
+    return [f"{loss}, 95% CI {ends}{hurts}." for hurts in (*most, "")]
 
 
 def _matters(card: HeadCard) -> bool:

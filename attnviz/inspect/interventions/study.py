@@ -268,7 +268,7 @@ def effect_table(
         interval includes zero are grey.
     """
     means = [mean(entry) for entry in entries]
-    doubt = ("95% interval", [interval_text(own.interval, scale) for own in means])
+    doubt = ("95% CI", [interval_text(own.interval, scale) for own in means])
     if not any(doubt[1]):
         plain = NumberScale(scale.limit, False, scale.percent)
         doubt = ("std error", [number(own.error, plain) for own in means])

@@ -91,7 +91,7 @@ class LinkPart(NamedTuple):
 
     @property
     def unclear(self) -> bool:
-        """Return whether the 95% interval includes zero; False without an interval."""
+        """Return whether the 95% CI includes zero; False without an interval."""
         return includes_zero(self.interval)
 
 

@@ -30,8 +30,8 @@ class _Question(Options, panel="What to explain"):
     )
     key: str | None = option(
         "WORD|INDEX",
-        "The token attended to (default: the one with the most weight; the first token only "
-        "if its weight is above .9).",
+        "The token attended to (default: the one with the highest weight, skipping the first token "
+        "unless its weight exceeds .9).",
         words=True,
         brief="The token attended to (default: picked automatically).",
     )

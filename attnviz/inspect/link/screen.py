@@ -110,9 +110,9 @@ def part_table(report: LinkReport, most: tuple[int, int] | None = None) -> doc.T
     reached = [None if part.reached is None else f"{part.reached} of {count}" for part in parts]
     columns: list[tuple[str | doc.Column, list[str]]] = [
         (f"margin{scale.times}", [scale.text(part.lead) for part in parts]),
-        ("95% interval", [interval_text(part.interval, scale) for part in parts]),
+        ("95% CI", [interval_text(part.interval, scale) for part in parts]),
         ("random", _known(scale.text, [part.base for part in parts])),
-        ("controls ≥ part", _known(str, reached)),
+        ("controls ≥ margin", _known(str, reached)),
         ("p", _known(p_value, [part.p for part in parts])),
         ("weight if removed", _known(probability, [part.without for part in parts])),
         (doc.Column("from", right=False), list(map(source, parts))),
@@ -433,7 +433,7 @@ def _sum_words(report: LinkReport) -> doc.Words:
     if report.many:
         over = "the mean of the other keys"
     apart = max(abs(prompt.capped - prompt.lead) for prompt in report.prompts)
-    total = f"sum {report.sum:.3f} nats (error {apart:.4f})"
+    total = f"sum {report.sum:.3f} (error {apart:.4f})"
     words = [(f"margin over {over}", False), (total, True)]
     if first.split.softcap is not None:
         words.append((f"after the softcap {first.capped:.3f}", False))
@@ -483,7 +483,7 @@ def _caveats(report: LinkReport) -> list[str]:
         caveats.append(
             f"random: the same part at the same positions, mean over "
             f"{counted(report.controls, 'prompt')} in which random words replace all but query and "
-            "key, the first token and special tokens; controls ≥ part: in how many of these the "
+            "key, the first token and special tokens; controls ≥ margin: in how many of these the "
             "part is at least as large. It separates context from position, and tests no single "
             "link."
         )

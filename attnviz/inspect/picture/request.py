@@ -26,7 +26,7 @@ class PictureOptions(Options, panel="Images"):
     at: str | None = option("X,Y", "Take the patch at this pixel of the image as the query.")
     tower: bool = flag("Show the heads of the vision tower instead of the decoder's.")
     generate: int | None = option(
-        "N", "Let a vision-language model generate N tokens first, which --token may name.", min=1
+        "N", "Have a vision-language model generate N tokens; --token can refer to them.", min=1
     )
 
 

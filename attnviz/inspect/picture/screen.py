@@ -444,7 +444,7 @@ def _table_over(report: PicturesReport) -> doc.Table:
         doc.ColumnOf("label", lambda head: head.label, right=False),
         doc.ColumnOf("images", seen, keep=5),
         doc.ColumnOf("distance", lambda head: f"{head.distance:.2f}"),
-        doc.ColumnOf("95% interval", ends, keep=4),
+        doc.ColumnOf("95% CI", ends, keep=4),
     ]
     if report.heads[0].cls is not None:
         columns.append(doc.ColumnOf("CLS", lambda head: optional(head.cls), keep=7))

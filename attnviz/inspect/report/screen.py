@@ -148,7 +148,7 @@ def _losses(report: ModelReport, others: int) -> str:
     harm = [effect for effect in ranked.harm if effect.shown(metric).significant]
     if matter[:1] == [*ranked.matter[:1]] != []:
         names = [ablation.name(effect.variant) for effect in ranked.matter[1 : 1 + others]]
-        then = f", then without {listed(names)}" if names else ""
+        then = f", followed by {listed(names)}" if names else ""
         return f"{without_words(ablation, matter[0], most=True)}{then}."
     if not ablation.complete:  # the other texts may show which head matters
         return ""

@@ -24,7 +24,7 @@ STREAMS = 0.9  # the share of its weight on them from which a head is called str
 
 
 class LossChange(NamedTuple):
-    """A mean change of loss over haystacks, in nats, and its 95% interval; None for under five."""
+    """A mean change of loss over haystacks, in nats, and its 95% CI; None for under five."""
 
     value: float
     ci_low: float | None
@@ -35,7 +35,7 @@ class HeadRetrieval(NamedTuple):
     """How often one head fetches the needle.
 
     score: the retrieval score, the share of the answer's tokens at which the head attends most to
-        the same token of the needle; ci_low, ci_high: its 95% interval. unasked: the same share for
+        the same token of the needle; ci_low, ci_high: its 95% CI. unasked: the same share for
         a needle that is not asked for. shuffled: the score over shuffled haystacks.
     written: what the head writes towards the answer, read at the needle, in logits above an answer
         that is not asked for; None if it was not measured. near: the weight on the first and last

@@ -27,10 +27,10 @@ class RetrieveRequest(Ranked, IndexBase, Seed, panel="Needles and haystacks"):
 
     needle: tuple[str, ...] = option(
         "'CUE|ANSWER'",
-        "A fact to hide and ask for, such as 'The password is|blue rain' (default: built-in "
+        "A fact to hide and then ask about, such as 'The password is|blue rain' (default: built-in "
         "ones); may be repeated.",
         (),
-        brief="A fact to hide and ask for.",
+        brief="A fact to hide and then ask about.",
     )
     haystack: Path | None = option("FILE", "The text to hide facts in (default: built-in).")
     chat: bool = option(

@@ -160,7 +160,7 @@ def _finding(report: RolloutReport) -> str:
     word = itself = quoted_word(tokens, own)
     if report.asked is None:
         later = {word_text(tokens, span) for span in word_ranges(tokens) if span[0] > own[-1]}
-        word = f"the last {'known ' * (not later.isdisjoint(UNKNOWN))}word, {word}"
+        word = f"the last {'known ' * (not later.isdisjoint(UNKNOWN))}word ({word})"
     if at_sink.all():
         return f"Every token of this text is a sink: nothing else is left to follow to {word}."
     query = report.queries.index(report.query)
@@ -182,7 +182,7 @@ def _finding(report: RolloutReport) -> str:
         )
     noun, uniform = "content word" if content else "word", report.uniform()
     base = {span: float(uniform[list(span)].sum()) for span in order}
-    told = {span: f"{shares[span]:.0%} (uniform {base[span]:.0%})" for span in order}
+    told = {span: f"{shares[span]:.0%} (uniform: {base[span]:.0%})" for span in order}
     high = [span for span in order if shares[span] >= max(base[span] + _MORE, base[span] * _TIMES)]
     rival = max((shares[span] for span in others if span not in high), default=0.0)
     clear = [span for span in high if rival < _TIE * shares[span]][:_NAMED]
@@ -196,11 +196,12 @@ def _finding(report: RolloutReport) -> str:
     if not clear and order:
         most, above = order[0], max(order, key=lambda span: shares[span] - base[span])
         first = f"{quoted_word(tokens, most)} has the largest share among"
-        claim = f"In the rollout from {word}, {first} {noun}s, {told[most]}"
-        if above != most and shares[above] - base[above] >= _LITTLE:
-            more = f"{claim}. Most above uniform: {quoted_word(tokens, above)}, {told[above]}."
-            claims = [more, more.replace(told[above], told[above].replace("uniform ", ""))]
-        claims.append(f"{claim}.")
+        claim = f"In the rollout from {word}, {first} {noun}s: {shares[most]:.0%}"
+        more, even = f"{quoted_word(tokens, above)}, {shares[above]:.0%}", f"{base[most]:.0%}"
+        more = f". Furthest above uniform: {more} (vs. {base[above]:.0%})"
+        more *= above != most and shares[above] - base[above] >= _LITTLE
+        ways = f"({even} under uniform attention)", f"(uniform: {even})"
+        claims = [f"{claim} {way}{end}." for end in dict.fromkeys((more, "")) for way in ways]
     claims = claims or [f"No other word has a share in the rollout from {word}."]
     return next(filter(fits_two_lines, claims), claims[-1])
 

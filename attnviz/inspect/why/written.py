@@ -29,7 +29,7 @@ from attnviz.records import HeadKey, Tokens
 
 _LEAST_SHARE = 0.01
 _MOST_MAPPED = 8
-_GREY = "95% interval includes 0"
+_GREY = "95% CI includes 0"
 
 _MLP = "MLP"  # the heading of the column of the MLPs
 
@@ -106,7 +106,7 @@ def _table(report: WhyReport, effects: Sequence[HeadEffect], title: str) -> doc.
         shares = [f"{row.value / whole:.0%}" * (abs(row.value) >= least) for row in effects]
     columns: list[tuple[str | doc.Column, list[str]]] = [
         (f"logits{scale.times}", [scale.text(effect.value) for effect in effects]),
-        ("95% interval", [interval_text(effect.interval, scale) for effect in effects]),
+        ("95% CI", [interval_text(effect.interval, scale) for effect in effects]),
         ("control", ["" if row.base is None else scale.text(row.base) for row in effects]),
         (
             doc.Column(label_title(report.labels.values()), right=False),

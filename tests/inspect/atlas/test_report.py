@@ -66,7 +66,7 @@ def test_findings(whole):
     )
     few = attnviz.atlas("tiny", TEXTS[:5])
     assert few.finding.startswith(
-        "No head attends to any token significantly more than by chance. L"
+        "No head attends to any token significantly more than expected by chance. L"
     )
     random = attnviz.atlas("mha", TEXTS[:5])
     assert random.finding.startswith("Random weights")

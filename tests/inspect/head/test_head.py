@@ -158,7 +158,7 @@ def test_one_token_writes_by_hand():
 def test_the_finding_is_about_this_head(redrawn):
     shown = redrawn("head", "L1H2", "--no-full").lines
     assert shown[1].startswith(
-        "L1H2: induction .87 (chance .02, 95% CI .85–.90, 9 texts). Without it"
+        "L1H2: induction .87 (chance .02, 95% CI .85–.90, 9 texts). Ablating it"
     )
     assert "has no label" in redrawn("head", "L3H2", "--no-full").lines[1]
 

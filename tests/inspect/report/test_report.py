@@ -38,22 +38,22 @@ def test_the_parts_are_those_of_the_other_commands(run, redrawn, texts):
 def test_a_card_is_that_of_head(run, redrawn, texts):
     card, _ = redrawn("report", "--texts", texts, "--cards", "2", "--json", "-q").document["cards"]
     alone = run("head", card["name"], "--texts", texts, "--json", "-q").document
-    for name in ("map", "fires", "writes", "one_token", "read_from", "read_by", "cost"):
+    for name in ("map", "fires", "writes", "one_token", "read_from", "cost"):
         assert card[name] == alone[name], name
     assert card["label"]["label"] == alone["label"]["label"]
     for name in ("scores", "base_rate"):
         assert card["label"][name] == pytest.approx(alone["label"][name])
     assert card["ablation"]["loss_delta"] == pytest.approx(alone["ablation"]["loss_delta"])
+    for one, other in zip(card["read_by"], alone["read_by"], strict=True):
+        assert one == pytest.approx(other)
     for one, other in zip(card["hurts"], alone["hurts"], strict=True):
         assert one == pytest.approx(other, abs=1e-5)
 
 
 def test_the_finding(redrawn):
     lines = redrawn("report", "--no-full").lines
-    assert lines[1].startswith(
-        "13 of 24 heads have a label; 3 more are sink heads. Without L0H0 the"
-    )
-    assert lines[2].endswith("then without L1H1 and L3H1.")
+    assert lines[1].startswith("13 of 24 heads have a label; 3 more are sink heads. Ablating L0H0")
+    assert lines[2].endswith("followed by L1H1 and L3H1.")
     random = redrawn("report", "mha", "--no-full").out
     assert "Random weights: no head has a label" in random
 
@@ -125,6 +125,6 @@ def test_a_head_whose_removal_clearly_lowers_the_loss_is_named():
         for effect, mean in zip(found.ablation.effects[:2], (lower, unclear), strict=True)
     )
     said = replace(found, ablation=replace(found.ablation, effects=effects)).document().finding
-    assert f"Without {found.ablation.name(effects[0].variant)} the loss falls by 0.300" in said
+    assert f"Ablating {found.ablation.name(effects[0].variant)} lowers the loss by 0.300" in said
     assert "the largest clear effect" in said
     assert "No head clearly matters" not in said

@@ -174,20 +174,23 @@ def without_words(
 
     called: the name of what is ablated. most: True says that no other ablation changes as much.
     """
-    name, value = called or report.missing(effect.variant), effect.shown(report.metric).value
+    ablating = (
+        f"{'Hiding' if report.edges else 'Ablating'} {called or report.missing(effect.variant)}"
+    )
+    value = effect.shown(report.metric).value
     before = {"loss_delta": "loss", "logit_diff": "logit_diff"}.get(report.metric, "")
     at = report.baseline.get(before)
     if at is None or not math.isfinite(value):
-        changes = f"the output changes{' most' * most}"
+        changed = f"the output{' most' * most}"
         if report.metric == "output_mse":
-            return f"Without {name} {changes} ({_mean_square(report, effect)})"
-        return f"Without {name} {changes}: {effect_words(report, effect)}"
+            return f"{ablating} changes {changed} ({_mean_square(report, effect)})"
+        return f"{ablating} changes {changed}: {effect_words(report, effect)}"
     measured, unit = _measured(report)
     if abs(value) < _ROUNDING:
-        return f"Without {name} {measured} stays at {at:.3f}{unit}"
-    amount = f"{' most,' * most} by {_three_digits(abs(value), False)}{unit}"
-    moves = f"{'rises' if value > 0 else 'falls'}{amount}"
-    return f"Without {name} {measured} {moves} ({at:.3f} → {at + value:.3f})"
+        return f"{ablating} leaves {measured} at {at:.3f}{unit}"
+    moves = f"{ablating} {'raises' if value > 0 else 'lowers'} {measured}{' most,' * most}"
+    amount = f"{_three_digits(abs(value), False)}{unit}"
+    return f"{moves} by {amount} ({at:.3f} → {at + value:.3f})"
 
 
 def loss_over(report: AblationReport) -> str:
@@ -201,7 +204,7 @@ def unclear_words(report: AblationReport, effect: Effect) -> str:
     measured, unit = _measured(report)
     value = _three_digits(effect.shown(report.metric).value, report.ranked_by.signed)
     ends = interval_words(report, effect)
-    return f"Without it {measured} does not clearly change ({value}{unit}, 95% interval {ends})"
+    return f"Ablating it does not clearly change {measured} ({value}{unit}, 95% CI {ends})"
 
 
 def _measured(report: AblationReport) -> tuple[str, str]:
@@ -218,7 +221,7 @@ def _ranking_words(report: AblationReport) -> str:
         (effect,) = report.effects
         unclear = ", which includes 0" if effect.shown(report.metric).unclear else ""
         words = without_words(report, effect)
-        return f"{words}, 95% interval {interval_words(report, effect)}{unclear}."
+        return f"{words}, 95% CI {interval_words(report, effect)}{unclear}."
     order = report.ranking(tried)
     if not metric.signed:
         moved = "The output changes most" if report.metric == "output_mse" else ""
@@ -232,7 +235,7 @@ def _ranking_words(report: AblationReport) -> str:
     if named:
         most = order.matter[: len(named)] == tuple(named)
         more = [report.name(effect.variant) for effect in named[1:]]
-        then = f", {'then' if most else 'clearly also'} without {listed(more)}" * bool(more)
+        then = f", {'followed' if most else 'clearly also'} by {listed(more)}" * bool(more)
         matter = without_words(report, named[0], most=most) + then
     if order.harm:
         names = listed([report.name(effect.variant) for effect in order.harm[:_NAMED]])

@@ -395,7 +395,7 @@ def _runs(report: PatchReport) -> Facts:
         name = name.replace("foil", _quoted(pair.foil)) if pair.foil is not None else name
         name = f"{metric.short} = {name}"
     elif pair.foil is not None:
-        name = f"{metric.short}, answer - foil (the wrong token)"
+        name = f"{metric.short}, answer - foil (wrong token)"
     numbers = f"clean {report.clean_metric:+.2f}, corrupt {report.corrupt_metric:+.2f}"
     return Facts([(f"{name}: {numbers}", False)])
 

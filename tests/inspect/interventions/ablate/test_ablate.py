@@ -50,7 +50,7 @@ def test_many_texts_have_a_control_and_three_no_intervals(redrawn, scan, texts):
     assert controls == 8
     screen = redrawn("ablate", "--texts", texts, "--width", "120").out
     assert "3 texts from" in screen
-    assert "95% interval" not in screen
+    assert "95% CI" not in screen
     assert "no intervals: 3 texts are too few" in screen
     assert any("no intervals: 3 texts" in note for note in document["notes"])
     assert "random vector of equal norm" in screen

@@ -164,17 +164,17 @@ def with_doubts(report, p, sign=1.0):
 def test_findings():
     six = scans(texts=6)
     assert finding(with_doubts(six, 0.01, -1)) == (
-        "Without L2H0 the loss rises most, by 0.300 nats/token (3.250 → 3.550), then without L2H1 "
-        "and L2H2; no head is clearly harmful."
+        "Ablating L2H0 raises the loss most, by 0.300 nats/token (3.250 → 3.550), followed by "
+        "L2H1 and L2H2; no head is clearly harmful."
     )
     assert finding(with_doubts(six, 0.01)) == (
-        "Without L2H0 the loss rises most, by 0.300 nats/token (3.250 → 3.550), then without L2H1 "
-        "and L2H2; the loss falls without L2H3, L1H3 and L0H3."
+        "Ablating L2H0 raises the loss most, by 0.300 nats/token (3.250 → 3.550), followed by "
+        "L2H1 and L2H2; the loss falls without L2H3, L1H3 and L0H3."
     )
     assert finding(with_doubts(six, 0.3)) == ("No significant effect among 15 heads.")
     assert finding(scans(texts=3)).endswith("3.325). 3 texts are too few for a ranking.")
     assert finding(scans()) == (
-        "Without L1H2 the loss rises most, by 0.0747 nats/token (3.250 → 3.325), but not "
+        "Ablating L1H2 raises the loss most, by 0.0747 nats/token (3.250 → 3.325), but not "
         "significantly (p = .20, threshold .02; one text), most of all at “,”."
     )
     one = scans()
