@@ -174,10 +174,8 @@ def without_words(
 
     called: the name of what is ablated. most: True says that no other ablation changes as much.
     """
-    ablating = (
-        f"{'Hiding' if report.edges else 'Ablating'} {called or report.missing(effect.variant)}"
-    )
-    value = effect.shown(report.metric).value
+    name, value = called or report.missing(effect.variant), effect.shown(report.metric).value
+    ablating = f"{'Hiding' if report.edges else 'Ablating'} {name}"
     before = {"loss_delta": "loss", "logit_diff": "logit_diff"}.get(report.metric, "")
     at = report.baseline.get(before)
     if at is None or not math.isfinite(value):
@@ -188,9 +186,8 @@ def without_words(
     measured, unit = _measured(report)
     if abs(value) < _ROUNDING:
         return f"{ablating} leaves {measured} at {at:.3f}{unit}"
-    moves = f"{ablating} {'raises' if value > 0 else 'lowers'} {measured}{' most,' * most}"
-    amount = f"{_three_digits(abs(value), False)}{unit}"
-    return f"{moves} by {amount} ({at:.3f} → {at + value:.3f})"
+    moves = f"{ablating} {'raises' if value > 0 else 'lowers'} {measured}{' most,' * most} by"
+    return f"{moves} {_three_digits(abs(value), False)}{unit} ({at:.3f} → {at + value:.3f})"
 
 
 def loss_over(report: AblationReport) -> str:
