@@ -219,11 +219,11 @@ def _finding(report: WhyReport) -> str:
     most = report.ordered[0]
     name, value = report.name(most.head), logits(most.value)
     whole = f"the {'logit' if report.first.foil is None else 'difference'} of {report.logit:.2f}"
-    largest = f"the largest contribution of a head is {value}, from {name},"
+    largest = f"the largest contribution of a head is {value}"
     if report.model.weights == "random":
         return (
             "Random weights: no head stands out, contributions are arbitrary; "
-            f"{largest} to {whole}."
+            f"{largest} to {whole}, from {name}."
         )
     small = abs(best.value) < _LITTLE * abs(report.logit) and not (report.many and best.clear)
     usual = best.base is not None and best.base * best.value >= _USUAL * best.value**2
@@ -235,7 +235,7 @@ def _finding(report: WhyReport) -> str:
             claim = _of_none(report, most, whole, usual=usual and not small)
             return f"{_predicted(report)} {claim}."
         together = f"heads contribute {heads} and MLPs {feed_forward} to {explained_logit(report)}"
-        return f"{_size(report)}: {together} ({report.logit:.2f}); {largest}."
+        return f"{_size(report)}: {together} ({report.logit:.2f}); {largest}, from {name}."
     if not report.many:
         return _of_one(report, best, most, whole)
     larger = f"; largest {name} {value}" if report.shown and most is not best else ""
