@@ -51,7 +51,7 @@ _ALONE, _OVER_HABIT = 0.4, 2.0
 """The least weight of one head that answers what a person would ask, without any other evidence,
 and the least multiple of what the head gives at other places."""
 
-_FAR = 0.5  # the share of a head's strongest link from which a link of words further apart is told
+_FAR = 0.7  # the share of a head's strongest link from which a link of words further apart is told
 _TIE = 0.9  # a rival with more of a link's weight than this is as good a key
 _OPENING = {")": "(", "]": "[", "}": "{", "”": "“", "»": "«", '"': '"'}
 
@@ -230,7 +230,7 @@ class _Text:
             rows = np.where(self.left_out, 0, np.nan_to_num(weights[list(self.words[at])]))
             sums = np.add.reduceat(rows, starts, axis=1, dtype=float)
             row, key = divmod(int(sums.argmax()), len(starts))
-            weight = float(rows[row, list(self.words[key])].max())
+            weight = float(rows[:, list(self.words[key])].max())
             even = 1 / max(int(np.count_nonzero(rows[row])), 1)
             least = max(LEAST, min(_OVER_UNIFORM * even, 0.5))
             if weight >= LIGHT and sums[row, key] >= least * sums[row].sum():

@@ -319,7 +319,7 @@ def _towards(card: HeadCard, brief: bool = False) -> str:
     amount = f"{logits(effect.value)} to the logit of {answer} ({report.logit:.2f})"
     if effect.base is not None and abs(effect.base) >= abs(effect.value) / 2:
         return f"It adds {amount}, against {logits(effect.base)} with another word there."
-    source = None if brief else first.source(card.key)
+    source = first.source(card.key)
     read = "" if source is None else f", read from {placed(first.keys(card.key), source.key)}"
     return f"It adds {amount}{read}."
 

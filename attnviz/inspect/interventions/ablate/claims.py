@@ -127,14 +127,14 @@ def _called(report: AblationReport, effect: Effect) -> str:
 
 def _most_hurt(report: AblationReport, effect: Effect) -> str:
     """Return at which word of one text the loss rises most without a head, if it does."""
-    if len(effect.token_losses) != 1 or report.metric != "loss_delta":
+    rises = effect.shown(report.metric).value > 0
+    if not rises or len(effect.token_losses) != 1 or report.metric != "loss_delta":
         return ""
     changes = np.nan_to_num(np.asarray(effect.token_losses[0], float))
     tokens = (report.targets or report.texts)[0]
-    word = max(word_ranges(tokens), key=lambda word: changes[word.start : word.stop].sum())
-    if effect.shown(report.metric).value <= 0 or changes[word.start : word.stop].sum() <= 0:
-        return ""
-    return f", most of all at {quoted_word(tokens, word)}"
+    sums = [float(changes[word.start : word.stop].sum()) for word in word_ranges(tokens)]
+    word = word_ranges(tokens)[sums.index(max(sums))]
+    return f", most of all at {quoted_word(tokens, word)} ({max(sums):+.1f} nats)"
 
 
 def _edge_words(report: AblationReport) -> str:

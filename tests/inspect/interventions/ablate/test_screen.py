@@ -9,7 +9,7 @@ from attnviz.draw import document as doc
 from attnviz.draw.terminal import first_screen, terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.engine.effects import Variant
-from attnviz.inspect.interventions.ablate.claims import finding
+from attnviz.inspect.interventions.ablate.claims import _most_hurt, finding
 from attnviz.inspect.interventions.ablate.screen import where_it_hurts
 from attnviz.inspect.interventions.study import Mean
 
@@ -175,8 +175,10 @@ def test_findings():
     assert finding(scans(texts=3)).endswith("3.325). 3 texts are too few for a ranking.")
     assert finding(scans()) == (
         "Ablating L1H2 raises the loss most, by 0.0747 nats/token (3.250 → 3.325), but not "
-        "significantly (p = .20, threshold .02; one text), most of all at “,”."
+        "significantly (p = .20, threshold .02; one text)."
     )
+    most = _most_hurt(scans(), scans().ranking(1).matter[0])
+    assert most.startswith(", most of all at “,” (+")
     one = scans()
     tie = replace(one.ranking(2).matter[1], means=one.ranking(1).matter[0].means)
     effects = tuple(tie if effect.variant == tie.variant else effect for effect in one.effects)
