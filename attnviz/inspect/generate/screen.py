@@ -197,13 +197,14 @@ def _looped(report: GenerateReport, name: str, period: int, since: int) -> str:
     return next(filter(facts.fits_two_lines, told), told[-1])
 
 
-def _copied(report: GenerateReport, name: str) -> tuple[str, str, str]:
+def _copied(report: GenerateReport, name: str) -> tuple[str, ...]:
     """Return at how many steps the output is what the head attends to most, with less and less."""
     copies, steps = report.run.copies, counted(len(report.run.steps), "step")
     mean = f"; mean over heads: {sum(copies.values()) / len(copies):.0f}" * (len(copies) > 1)
-    told = f"At {copies[report.head]} of the {steps}, the model outputs the token that {name}"
-    told += " attends to most"
-    return f"{told} (sink excluded{mean})", f"{told} (sink excluded)", told
+    at = f"At {copies[report.head]} of the {steps},"
+    told = f"{at} the model outputs the token that {name} attends to most"
+    brief = f"{at} it outputs what {name} attends to most"
+    return f"{told} (sink excluded{mean})", f"{told} (sink excluded)", told, brief
 
 
 def _written(text: str, max_width: int) -> str:
