@@ -109,7 +109,7 @@ class PromptPair(Options):
 
     clean: str | None = argument(
         "CLEAN",
-        "The prompt that shows the behaviour, in quotes (default: 40 built-in pairs).",
+        "The prompt that shows the behaviour, in quotes (without prompts: 40 built-in pairs).",
         words=True,
         brief="The prompt that shows the behaviour, in quotes.",
     )

@@ -27,7 +27,7 @@ class AlignOptions(Options):
         "FILE",
         "When each word is spoken: CSV, TSV or JSON with clip, word, start and end columns "
         "(seconds).",
-        brief="Table of clip, word, start and end in seconds.",
+        brief="Table with clip, word, start and end (seconds).",
     )
     pairs: Path | None = option(
         "FILE",
@@ -84,4 +84,4 @@ class AlignRequest(IndexBase):
         "predicts it; transformers: a token ends at the step that reads it.",
         brief="Rows aligned with audio: openai, transformers.",
     )
-    seed: int = option("N", "Random seed (random sets of heads, intervals).", 0, min=0)
+    seed: int = option("N", "Random seed (random sets of heads, bootstrap).", 0, min=0)

@@ -113,7 +113,7 @@ def _strongest(report: AtlasReport) -> str:
     weight, base, even = map(share, (fired.link.weight, fired.usual, fired.even))
     return (
         "No head attends to any token significantly more than expected by chance. "
-        f"{_name(report, best)} is furthest above its control: {weight} from “{query}” to “{key}” "
+        f"{_name(report, best)} exceeds its control most: {weight} from “{query}” to “{key}” "
         f"(control {base}, uniform {even})."
     )
 

@@ -65,7 +65,7 @@ class ViewOptions(Options, panel="View"):
     sink: bool | None = option(
         "",
         "Include links to the attention sink (first token, special tokens). By default the sink is "
-        "in the maps but not among the links; --no-sink removes it from both.",
+        "in the maps, not in lists and coloured texts; --no-sink removes it everywhere.",
         name="--sink/--no-sink",
     )
     norm_weighted: bool = flag(

@@ -159,7 +159,7 @@ def _finding(report: RolloutReport) -> str:
     word = itself = quoted_word(tokens, own)
     if report.asked is None:
         later = {word_text(tokens, span) for span in word_ranges(tokens) if span[0] > own[-1]}
-        word = f"{itself}, the last {'known ' * (not later.isdisjoint(UNKNOWN))}word"
+        word = f"the last {'known ' * (not later.isdisjoint(UNKNOWN))}word, {word}"
     if at_sink.all():
         return f"Every token of this text is a sink: nothing else is left to follow to {word}."
     query = report.queries.index(report.query)
@@ -196,11 +196,11 @@ def _finding(report: RolloutReport) -> str:
         most, above = order[0], max(order, key=lambda span: shares[span] - base[span])
         largest = f"; {quoted_word(tokens, most)} has the largest share, {told[most]}."
         first = f"{quoted_word(tokens, above)}{' has the largest share and' * (above == most)}"
-        claim = f"{first} is furthest above uniform attention: {told[above]}"
+        claim = f"{first} exceeds uniform attention most, {told[above]}"
         ends = ["."] if above == most else [largest, "."]
         if shares[above] - base[above] < _LITTLE:
             claim, ends = f"no {noun} clearly exceeds uniform attention", [largest]
-        claims = [f"In the rollout from {word}, {claim}{end}" for end in ends]
+        claims = [f"Rollout from {word}: {claim}{end}" for end in ends]
     claims = claims or [f"No other word has a share in the rollout from {word}."]
     return next(filter(fits_two_lines, claims), claims[-1])
 

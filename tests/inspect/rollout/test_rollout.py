@@ -117,7 +117,7 @@ def test_the_sink_is_left_out_unless_asked(run):
     expected = matrix[1:, 1:] / matrix[1:, 1:].sum(-1, keepdims=True)
     np.testing.assert_allclose(left[1:, 1:], expected)
     finding = " ".join(run("rollout", TEXT).out.split())
-    told = "In the rollout from “tired”, the last word, no content word clearly exceeds uniform"
+    told = "Rollout from the last word, “tired”: no content word clearly exceeds uniform"
     assert (
         f"{told} attention; “cat” has the largest share, {expected[-2, 1]:.0%} (uniform: "
         in finding
@@ -137,7 +137,7 @@ def test_a_word_of_several_pieces_is_one_word_and_any_word_may_be_asked_for(run)
     share = left[last, than : than + 2].sum()
     shown = " ".join(run("rollout", text, "--token", "plumber").out.split())
     assert (
-        f"“thanked” has the largest share and is furthest above uniform attention: {share:.0%} ("
+        f"“thanked” has the largest share and exceeds uniform attention most, {share:.0%} ("
         in shown
     )
     assert attnviz.rollout("tiny", text, token=last).finding in shown
@@ -150,7 +150,7 @@ def test_an_encoder_leaves_out_what_its_tokenizer_added(run, checkpoint):
     found = run("rollout", "the cat sat on the mat", *options, "--json").document
     assert found["sink"] == [0, len(found["tokens"]) - 1]
     shown = " ".join(run("rollout", "the cat sat on the mat", *options).out.split())
-    assert "In the rollout from “mat”, the last word, no content word clearly exceeds" in shown
+    assert "Rollout from the last word, “mat”: no content word clearly exceeds" in shown
     assert "sink <s> and </s> (" in shown
 
 
@@ -206,7 +206,7 @@ def test_programs_get_both_matrices():
 def test_the_first_screen(fitted, checkpoint, golden, columns, lines, text, kind):
     model = str(checkpoint(kind)) if kind == "bert" else kind
     result = fitted(columns, lines, "rollout", text, "--model", model, "--truncate")
-    assert re.search(", the last word|Every token", " ".join(result.lines[1:3]))
+    assert re.search("the last word, |Every token", " ".join(result.lines[1:3]))
     if kind == "tiny" and text in (TEXT, LONG):
         golden(f"rollout_first_{'long_' * (text == LONG)}{columns}", result.out)
 

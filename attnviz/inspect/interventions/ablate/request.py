@@ -112,7 +112,7 @@ class _Measure(Options, panel="What to measure"):
     )
     foil: str | None = option("TOKEN", "The wrong token to compare with --answer.", words=True)
     positions: Positions = option(
-        "WHICH", "Measure over all predictions, or only over the last one in each text.", "all"
+        "WHICH", "Measure over all predictions, or only over the last one of each text.", "all"
     )
     method: Method | None = option(
         "METHOD",
