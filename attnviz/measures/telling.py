@@ -10,9 +10,9 @@ The candidates stand in this order, and the first that has evidence is said:
 3. *label*: a head whose known label is about two words, coreference, subject or object, and that
    links two such words here: a pronoun, or what looks like a verb, to a noun before it, or a noun
    to a verb before it; pronouns first, then words that are no neighbours;
-4. *asked*: a pronoun, a word that repeats, a verb, or a closing mark, and the word before it that a
-   reader of the text would connect with it, where one head does so, at least ``_OVER_HABIT`` times
-   as much as elsewhere; without any test, and only if there is nothing above;
+4. *asked*: a word in which a text breaks off, a pronoun, a repeated word, a verb or a closing mark,
+   and the word before it that a reader would connect with it, where one head does so, at least
+   ``_OVER_HABIT`` times as much as elsewhere; without any test, only if there is nothing above;
 5. *apart*: any other link that beats chance between two content words that are no neighbours;
 6. *function*, a link that beats chance with a function word, then *local*: one of neighbours.
 
@@ -114,11 +114,9 @@ def told(
     if text is not None:
         repeats = _repeats(text, {head for head, name in known.items() if name == "induction"})
         asked = any(is_content(word_text(text.tokens, own.link.query)) for own in repeats)
-        ordered += [] if not asked else repeats
-        ordered += [telling for telling in tested if telling.why == "reference"]
-        ordered += _labelled(text, known)
-        ordered += repeats if not asked else []
-        ordered += _asked(text) if not ordered else []
+        others = [telling for telling in tested if telling.why == "reference"]
+        others += _labelled(text, known)
+        ordered = ([*repeats, *others] if asked else [*others, *repeats]) or _asked(text)
     for why in ("apart", "function", "local"):
         ordered += [telling for telling in tested if telling.why == why]
     nearest = next(iter(links.links), None) if links is not None and not ordered else None
@@ -348,21 +346,23 @@ def _labelled(text: _Text, known: Mapping[tuple[int, int], str]) -> list[Telling
 def _asked(text: _Text) -> list[Telling]:
     """Return the link of one head that answers what a person would ask first, if there is one.
 
-    It is the strongest of the links that a reader would make, of pronouns first, then of words that
-    repeat, verbs and marks, in the head that gives it most; more than that head does elsewhere.
+    It is the strongest link that a reader would make, first of the word in which a text breaks off,
+    then of pronouns, copies, verbs and marks, and stronger than links of the head elsewhere.
     """
     asks = [
         at
         for at, word in enumerate(text.texts)
         if text.pronouns[at] or text.verbs[at] or word in text.texts[:at] or word[-1:] in _OPENING
     ]
-    answers = list[tuple[tuple[bool, bool, bool, float], tuple[int, int, int, int]]]()
+    last = [at for at, plain in enumerate(text.plain) if plain][-1:]
+    answers = list[tuple[tuple[bool, bool, bool, bool, float], tuple[int, int, int, int]]]()
     for layer, head, weights in text.record:
         for query, key, weight in text.attended(weights, asks):
             if weight >= _ALONE and key < query and text.connects(query, key):
                 is_copy = text.texts[query].lower() == text.texts[key].lower()
-                order = text.pronouns[query], is_copy, text.verbs[query], weight
-                answers.append((order, (layer, head, query, key)))
+                open_end = query in last and text.texts[query][-1:] not in _OPENING
+                kinds = open_end, text.pronouns[query], is_copy, text.verbs[query]
+                answers.append(((*kinds, weight), (layer, head, query, key)))
     for (*_, weight), at in sorted(answers, reverse=True):
         link = text.link(*at)
         if weight >= _OVER_HABIT * link.habit:

@@ -459,7 +459,7 @@ def _choice_words(report: LinkReport) -> doc.Words:
     elif reason == "label":
         why = "by the head's label"
     elif reason == "asked":
-        why = "the strongest of a pronoun, else a repeated word, else a verb"
+        why = "the strongest link that a reader would ask about first"
     elif math.isnan(link.chance):
         why = f"{of} one furthest above its control"
     elif link.beats_chance:
