@@ -307,8 +307,7 @@ class RowBlock:
         return mass_on(self.weights, equal & self.seen)
 
     def signed(self) -> Weights:
-        positions = np.arange(len(self.text.keys))
-        return np.asarray(self.mixed(positions) - self.queries * self.total)
+        return np.asarray(self.mixed(np.arange(len(self.text.keys))) - self.queries * self.total)
 
     def far(self) -> Weights:
         if self.text.passing and self.text.attention.causal:

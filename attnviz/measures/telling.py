@@ -10,9 +10,9 @@ The candidates stand in this order, and the first that has evidence is said:
 3. *label*: a head whose known label is about two words, coreference, subject or object, and that
    links two such words here: a pronoun, or what looks like a verb, to a noun before it, or a noun
    to a verb before it; pronouns first, then words that are no neighbours;
-4. *asked*: a word in which a text breaks off, a pronoun, a repeated word, a verb or a closing mark,
-   and the word before it that a reader would connect with it, where one head does so, at least
-   ``_OVER_HABIT`` times as much as elsewhere; without any test, only if there is nothing above;
+4. *asked*: a pronoun, a repeated word, a verb or a closing mark, first the last word of an open
+   text, and the word before it that a reader would connect with it, where one head does so, at
+   least ``_OVER_HABIT`` times as much as elsewhere; without any test, only if nothing is above;
 5. *apart*: any other link that beats chance between two content words that are no neighbours;
 6. *function*, a link that beats chance with a function word, then *local*: one of neighbours.
 
@@ -87,7 +87,7 @@ class Telling(NamedTuple):
     """A link between two words that is worth telling a reader, and the reason why.
 
     link: between two words, of the head that makes it. weight: of that head, in [0, 1]; in
-    *induction*, *label* and *asked* between the two tokens that it links most.
+    *label* and *asked* between the two tokens that it links most, in *induction* of the copied one.
     copy: the tokens of the earlier word that the key followed, in *induction*; else None.
     """
 
@@ -212,8 +212,7 @@ class _Text:
     def are_neighbours(self, word: int, other: int) -> bool:
         """Return whether no word stands between two words, which may be the same one."""
         first, second = sorted((self.words[word], self.words[other]), key=lambda word: word.start)
-        between = "".join(self.tokens.texts[first.stop : second.start]).strip()
-        return all(map(is_mark, between))
+        return all(map(is_mark, "".join(self.tokens.texts[first.stop : second.start]).strip()))
 
     def attended(
         self, weights: NDArray[np.floating], queries: Sequence[int]
@@ -346,8 +345,8 @@ def _labelled(text: _Text, known: Mapping[tuple[int, int], str]) -> list[Telling
 def _asked(text: _Text) -> list[Telling]:
     """Return the link of one head that answers what a person would ask first, if there is one.
 
-    It is the strongest link that a reader would make, first of the word in which a text breaks off,
-    then of pronouns, copies, verbs and marks, and stronger than links of the head elsewhere.
+    It is the strongest link that a reader would make, of pronouns, then of copies, verbs and marks,
+    before them of the one in which a text ends open, and stronger than the head's links elsewhere.
     """
     asks = [
         at

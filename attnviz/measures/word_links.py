@@ -191,8 +191,7 @@ def _habit(linked: Floats, even: Floats, tested: Bools, places: _Places | None) 
     habits = np.maximum((more.sum(0) - more + _PRIOR) / others, 1) * even
     if places is not None:
         weights = np.where(tested, linked, 0)
-        ones = np.ones_like(even)
-        distant = [places.means(weights, even), places.means(more, ones) * even]
+        distant = [places.means(weights, even), places.means(more, np.ones_like(even)) * even]
         errors = [float(np.square(usual - linked)[tested].sum()) for usual in distant]
         habits = np.maximum(habits, distant[errors.index(min(errors))])
     return np.asarray(np.minimum(habits, 1))

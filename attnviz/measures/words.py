@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from attnviz.errors import UsageError
@@ -134,7 +135,9 @@ def word_ranges(tokens: Tokens) -> list[range]:
         goes_on = text.startswith("##") or (marked and _goes_on(first)) or inside_character
         begun = blank and (is_byte or first[:1].isalnum())
         # WordPiece parts ``don't`` into ``don``, ``'`` and ``t``, and does not mark blanks.
-        ending = "".join(texts[index : index + 2]) if inside and not marked else ""
+        near = tokens.spans[max(index - 1, 0) : index + 2]
+        touches = all(own[1] == other[0] for own, other in pairwise(near))
+        ending = "".join(texts[index : index + 2]) if inside and touches and not marked else ""
         cut = len(first) == 1 and _CONTRACTION.fullmatch(ending) is not None
         if not special and (begun or joined or cut or (inside and goes_on)):
             words[-1] = range(words[-1].start, index + 1)

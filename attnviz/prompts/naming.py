@@ -28,7 +28,8 @@ def placed(tokens: Tokens, position: int, quotes: bool = True, piece: bool = Fal
     word, own = words_of_tokens(tokens)[position], token_labels(tokens)[position]
     label = cut(token_label(word_text(tokens, word)) if word[1:] else own, LONGEST_TOKEN)
     name = numbered(f"“{label}”" if quotes else label, word.start)
-    return f"“{cut(own, LONGEST_TOKEN)}” in {name}" if piece and word[1:] else name
+    split = piece and own.strip("␣ ") not in ("", label)
+    return f"“{cut(own, LONGEST_TOKEN)}” in {name}" if split else name
 
 
 def quoted_word(tokens: Tokens, word: range) -> str:
@@ -51,7 +52,8 @@ def next_word(tokens: Tokens, position: int, piece: str, rest: str | None = None
     """
     whole, last, words = piece + (rest or ""), len(tokens) - 1, words_of_tokens(tokens)
     if not piece.strip():  # the word that follows white space is a further prediction
-        return "a line break" if piece.strip(" ") else "a space"
+        kinds = {"a line break": "\n\r", "a tab": "\t", "a space": " "}
+        return next((name for name, signs in kinds.items() if {*signs} & {*piece}), quoted(piece))
     if text_of([whole]).startswith("\ufffd") or (rest is None and "\ufffd" in text_of([whole])):
         return f"the byte {token_label(piece)}"
     if position == last and not tokens.special[last]:

@@ -269,8 +269,7 @@ def study_of(
         given, notes = encode(model, text, request)
         shown = both_texts(text, getattr(request, "second", None))
         question = replace(request, **prompt.own)
-        key = given.ids, *prompt.own.values()
-        kept[key] = Studied(shown, given, question, prompt.name)
+        kept[given.ids, *prompt.own.values()] = Studied(shown, given, question, prompt.name)
     first, *_ = kept.values()
     return PromptStudy(
         prompts=tuple(kept.values()),

@@ -204,7 +204,7 @@ def _copied(report: GenerateReport, name: str) -> tuple[str, ...]:
     at = f"At {copies[report.head]} of the {steps},"
     told = f"{at} the model outputs the token that {name} attends to most"
     brief = f"{at} it outputs what {name} attends to most"
-    return f"{told} (sink excluded{mean})", f"{told} (sink excluded)", told, brief
+    return f"{told} (sink excluded{mean})", f"{told} (sink excluded)", f"{brief} (sink excluded)"
 
 
 def _written(text: str, max_width: int) -> str:

@@ -167,15 +167,15 @@ def _attends(card: HeadCard, label: HeadLabel) -> str:
     sink = shown.sinks.get(card.head, 0.0)
     rest = f"; {share(sink)} of its attention is on the sink" if sink >= SINK_WEIGHT else ""
     diffuse = f"is diffuse here ({share(label.score)}; 1 = uniform)" * (label.name == "spread")
-    pair = strongest_words(shown)
-    if pair is None:
+    if (pair := strongest_words(shown)) is None:
         return f"{diffuse or 'links no two words here'}{rest}."
     query, key = quoted_word(shown.record.queries, pair[0]), quoted_word(shown.record.keys, pair[1])
     words, weight = f"{query} → {key}", share(pair[2])
     if diffuse:
         return diffuse + f"; its strongest link is {words} ({weight})" * (pair[2] >= LEAST) + "."
-    if pair[2] < LIGHT:
-        return f"links no two words strongly here; strongest: {words} ({weight}){rest}."
+    if pair[2] < max(LIGHT, 1.5 * pair[3]):  # hardly more than uniform attention gives
+        strongest = f"strongest: {words} ({weight}, uniform {share(pair[3])})"
+        return f"links no two words strongly here; {strongest}{rest}."
     return f"has its strongest link of two words here from {query} to {key} ({weight}){rest}."
 
 

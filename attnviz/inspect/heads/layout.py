@@ -247,8 +247,8 @@ def text_maps(
         asking, token = [*word.span], named_word(queries, word)
         around = [whole for whole in ranges if asking[0] in whole and len(whole) > 1]
         if len(asking) == 1 and around:
-            piece = word_label([queries.texts[asking[0]]])
-            token = f"“{piece}” in {named_word(queries, Word(around[0]))}"
+            whole = named_word(queries, Word(around[0]))
+            token = f"“{word_label([queries.texts[asking[0]]])}” in {whole}"
     weights = attention_from(run, asking)
     weights[:, sink_of(run.record)[1] & (not sink)] = np.nan
     if run.record.causal:
@@ -485,8 +485,7 @@ def _agreed_table(report: HeadsReport, links: Sequence[WordLink], heads: int) ->
     queries, keys = link_names(run.record, LONGEST)
     order = "furthest above control first"
     if tested:
-        beyond = any(link.beats_chance for link in links)
-        order = "by p" if beyond else "by p, none significant"
+        order = "by p" + ", none significant" * (not any(link.beats_chance for link in links))
 
     agree = [
         doc.ColumnOf[WordLink]("p", lambda link: p_value(link.chance)),

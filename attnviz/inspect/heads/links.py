@@ -112,24 +112,26 @@ def strongest_links(
     return [*kept.values()]
 
 
-def strongest_words(run: HeadsRecord) -> tuple[range, range, float] | None:
-    """Return the two words that the only head links most, with the weight as on its map.
+def strongest_words(run: HeadsRecord) -> tuple[range, range, float, float] | None:
+    """Return the two words that the only head links most, with the weight and the uniform one.
 
-    That is the weight on one token of the key, mean over the query's. Marks are no words.
+    Both are on all tokens of the key, mean over those of the query. Marks are no words.
     """
-    record = run.record
-    allowed = linking(record, False) & between_words(record)
-    weights = np.where(allowed, np.nan_to_num(run.weights(*run.places[0])), 0)
+    record, given = run.record, np.nan_to_num(run.weights(*run.places[0]))
+    shown = np.where(linking(record, False) & between_words(record), given, 0)
+    even = (given > 0) / np.maximum((given > 0).sum(1, keepdims=True), 1)
     queries, keys = (
         [word for word in word_ranges(tokens) if not all(map(is_mark, word_text(tokens, word)))]
         for tokens in (record.queries, record.keys)
     )
     if not queries or not keys:
         return None
-    rows = np.stack([weights[word.start : word.stop].mean(0) for word in queries])
-    cells = np.stack([rows[:, word.start : word.stop].max(1) for word in keys], axis=1)
-    query, key = divmod(int(cells.argmax()), len(keys))
-    return (queries[query], keys[key], float(cells[query, key])) if cells[query, key] else None
+    cells = np.stack([shown, even])
+    rows = np.stack([cells[:, word.start : word.stop].mean(1) for word in queries], axis=1)
+    cells = np.stack([rows[..., word.start : word.stop].sum(-1) for word in keys], axis=-1)
+    query, key = divmod(int(cells[0].argmax()), len(keys))
+    weight, uniform = cells[:, query, key].tolist()
+    return (queries[query], keys[key], weight, uniform) if weight else None
 
 
 def _largest(weights: NDArray[np.floating], count: int) -> list[tuple[int, int, float]]:

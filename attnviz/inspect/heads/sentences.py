@@ -130,8 +130,7 @@ def _of_text(report: HeadsReport) -> str:
     if not report.told:
         return "No link between words stands out: no head prefers one word to the others."
     first, *others = (_told(run, telling) for telling in report.told)
-    both = (f"{first} {other}" for other in others)
-    return next(filter(facts.fits_two_lines, both), first)
+    return next(filter(facts.fits_two_lines, (f"{first} {other}" for other in others)), first)
 
 
 def _told(run: HeadsRecord, telling: Telling) -> str:
@@ -146,8 +145,8 @@ def _told(run: HeadsRecord, telling: Telling) -> str:
         label = run.scores(link.layer, link.head).label
         return f"{name} ({label.said}) attends ({weight}) from {query} to {key}."
     if why == "asked":
-        split = len(link.query) * len(link.key) > 1  # then the control is one of whole words
-        compared = weight + f", control {share(link.habit)}" * (not split)
+        single = len(link.query) == len(link.key) == 1  # else the control is one of whole words
+        compared = f"{weight}, control {share(link.habit)}" if single else weight
         unclear = f"with {counted(heads, 'head')} to choose from, this may be chance"
         if not math.isnan(link.chance):
             unclear = f"not significant among all word pairs (p = {p_value(link.chance)})"
@@ -184,14 +183,15 @@ def _at(run: HeadsRecord, link: Link | WordLink | PairLink) -> str:
 def _of_word(report: HeadsReport, word: WordPlaces) -> str:
     run, record, (query, key) = report.first, report.first.record, word
     away, towards = word_links(run, word, report.view.sink)
+    other_words = "Of other words, " * (record.kind != "cross")
     parts = []
     if away and query is not None:
         other = quoted_word(record.keys, words_of_tokens(record.keys)[away[0].key])
         name = quoted_word(record.queries, query.span)
-        parts.append(f"Of other words, {name} attends most to {other} ({_at(run, away[0])})")
+        parts.append(f"{other_words}{name} attends most to {other} ({_at(run, away[0])})")
     if towards and key is not None:
         other = quoted_word(record.queries, words_of_tokens(record.queries)[towards[0].query])
-        name = "and" if parts else f"Of other words, {quoted_word(record.keys, key.span)}"
+        name = "and" if parts else other_words + quoted_word(record.keys, key.span)
         parts.append(f"{name} gets most attention from {other} ({_at(run, towards[0])})")
     return f"{' '.join(parts)}." if parts else "No head links the word to another one."
 
@@ -223,8 +223,8 @@ def _of_heads(report: HeadsReport) -> str:
         pair = " → ".join(quoted_ends(run, link))
         compared = f"{share(link.weight)} (control {share(link.habit)})"
         more = f"; its link furthest above its control is {pair}, {compared}"
-        none = link.weight - link.habit < NO_MORE
-        words += "; no link is clearly above its control" if none else more
+        much = link.weight - link.habit >= NO_MORE
+        words += more if much else "; no link clearly exceeds its control"
     else:
         strongest = head_links(run, *head, len(first.scores), sink)
         crosses = run.record.kind == "cross"
@@ -329,8 +329,7 @@ def _words(record: AttentionRecord) -> tuple[str, str, str]:
     mask = "causal mask" if record.causal else "no mask"
     if padding_of(record) is not None:
         mask = "padding mask"
-    formula = _FORMULAS[score].format(width=record.model.head_dim)
-    return kind, mask, f"{score} score {formula}"
+    return kind, mask, f"{score} score {_FORMULAS[score].format(width=record.model.head_dim)}"
 
 
 def variant_names(records: Sequence[AttentionRecord]) -> tuple[list[str], list[list[str]]]:

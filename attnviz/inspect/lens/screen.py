@@ -64,9 +64,8 @@ def document(report: LensReport) -> doc.Document:
 
 
 def _hints(report: LensReport) -> list[str]:
-    hints = [] if report.classes else ["--position WORD"]
-    if report.reading.end == 0:
-        hints = ["--answer end"]
+    hints = ["--position WORD"] * (not report.classes)
+    hints = ["--answer end"] if report.reading.end == 0 else hints
     if not report.chosen and report.ordered:
         hints.append(f"--head {report.name(report.ordered[0].head).split()[0]}")
     return [*hints, "--explain"]
@@ -104,6 +103,9 @@ def _finding(report: LensReport) -> str:
     before, name = reading.blocks[entry - 1], report.block_name(entered.block)
     where = "in the embedding" if before.block is None else f"at {report.block_name(before.block)}"
     leader, led = before.top[0]
+    names = [report.block_name(at.block) for at in reading.blocks[:entry] if at.rank == 1][:3]
+    after = f", after leading at {listed(names).replace('emb', 'the emb')}" * bool(names)
+    only = "again" if names else "only"
     if entered is not end:
         there = f"p = {probability(entered.probability)} there, {probability(end.probability)} at"
         claim = f"{whole} is the top {kind} from {name} on ({there} the end)"
@@ -112,15 +114,13 @@ def _finding(report: LensReport) -> str:
             first = f"{report.block_name(near.block)} on (p = {probability(near.probability)})"
             claim += f"; the lens is close to the output only from {first}"
         else:
-            claim += f"; {where} it ranks {_ordinal(before.rank)}"
-            names = [report.block_name(at.block) for at in reading.blocks[:entry] if at.rank == 1]
-            claim += f", after leading at {listed(names)}" * bool(names)
+            claim += f"; {where} it ranks {_ordinal(before.rank)}{after}"
     elif led >= UNLIKELY and report.far < entry:
         leads = f"{_quoted(report, leader)} leads {where} (p = {probability(led)})"
-        claim = f"{leads}; {whole} overtakes it only at {name} ({last})"
+        claim = f"{leads}; {whole} overtakes it {only} at {name} ({last}){after}"
     else:
-        claim = f"{whole} is the top {kind} only at the end, {name} ({last}); {where} it ranks "
-        claim += _ordinal(before.rank)
+        claim = f"{whole} is the top {kind} {only} at the end, {name} ({last}); {where} it ranks "
+        claim += _ordinal(before.rank) + after
     written = [head for head in report.shown if head.head[1] == entered.block]
     most = max(written, key=lambda head: head.answer, default=None)
     if most is not None and most.answer >= _CLEAR:
@@ -157,7 +157,7 @@ def block_table(report: LensReport, blocks: Sequence[BlockReading], words: int) 
     return doc.table(
         blocks,
         doc.ColumnOf(
-            "after",
+            "after block",
             lambda block: report.block_name(block.block) + " (final)" * (block is end),
             right=False,
         ),

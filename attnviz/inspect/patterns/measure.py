@@ -248,8 +248,7 @@ def _of_all(parts: Sequence[_Measured], heads: Sequence[int]) -> _Measured:
 
 
 def _divided(total: Array, number: NDArray[np.int64]) -> Array:
-    nothing = np.full_like(total, np.nan)
-    return np.divide(total, number, out=nothing, where=number > 0)
+    return np.divide(total, number, out=np.full_like(total, np.nan), where=number > 0)
 
 
 def _correlation(*moments: Array) -> Array:

@@ -203,6 +203,7 @@ def _watched_finding(report: PatternReport, watch: str) -> str:
     best, labelled, size = ranked[0], len(report.labelled(watch)), behind(ranked[0], watch)
     if watch in report.untestable:
         explained = whole_percent(report.untestable[watch])
+        label = f"{label[0].upper()}{label[1:]}"
         return f"{label} cannot be tested: a fixed offset explains {explained} of {size}."
     ends = interval(best, watch)
     support = [f"chance {score(best.base_rate.get(watch))}", *[f"95% CI {ends}"] * bool(ends), size]

@@ -116,7 +116,7 @@ class RolloutReport(Report):
             mixed = np.cumsum(spread[::-1])[::-1] if self.causal else spread.sum()
             row = (row + mixed) / 2
         kept = np.where(self.keep_sink | ~self.at_sink, row, 0)
-        return np.asarray(kept / kept.sum())
+        return np.asarray(kept / (kept.sum() or 1.0))
 
     def data(self) -> dict[str, Any]:
         """Return the report of a rollout as JSON values; its matrices are (query, key)."""

@@ -31,7 +31,7 @@ from attnviz.prompts.naming import quoted_word
 from attnviz.records import UNKNOWN, Tokens
 from attnviz.token_layout import TokenLayout
 
-_NAMED = 3  # the most tokens that the finding names after the sink
+_NAMED = 3  # the most words that the finding names
 _TIE = 0.9
 """A word with more of another word's share than this keeps it from standing out."""
 
@@ -153,7 +153,7 @@ def _kept(report: RolloutReport) -> _Kept:
 
 
 def _finding(report: RolloutReport) -> str:
-    """Return on which other words the word asked for draws most, on itself, and on the sink."""
+    """Return which other words have a share beyond uniform attention, and which has the most."""
     at_sink, tokens = report.at_sink, report.tokens
     own = words_of_tokens(tokens)[report.query]
     word = itself = quoted_word(tokens, own)
@@ -191,7 +191,7 @@ def _finding(report: RolloutReport) -> str:
         f"{listed([told[span] for span in clear[:count]])}{end}."
         for count in range(len(clear), 0, -1)
         for end in (f"; {shares[own]:.0%} stays on {itself}", "")
-    ]
+    ] or [f"No other word has a share in the rollout from {word}."]
     if not clear and order:
         most, above = order[0], max(order, key=lambda span: shares[span] - base[span])
         largest = f"; {quoted_word(tokens, most)} has the largest share, {told[most]}."
@@ -199,9 +199,9 @@ def _finding(report: RolloutReport) -> str:
         claim = f"{first} exceeds uniform attention most, {told[above]}"
         ends = ["."] if above == most else [largest, "."]
         if shares[above] - base[above] < _LITTLE:
-            claim, ends = f"no {noun} clearly exceeds uniform attention", [largest]
-        claims = [f"Rollout from {word}: {claim}{end}" for end in ends]
-    claims = claims or [f"No other word has a share in the rollout from {word}."]
+            claim, ends = "none clearly exceeds uniform attention", [largest]
+        begin = f"Rollout from {word}{',' * (report.asked is None)} to {noun}s:"
+        claims = [f"{begin} {claim}{end}" for end in ends]
     return next(filter(fits_two_lines, claims), claims[-1])
 
 

@@ -83,7 +83,7 @@ def answer(report: AblationReport) -> str:
     tried, unit = len(report.effects), UNITS[report.unit]
     best = (report.ranking(1).matter or tuple(report.effects[:1]))[0]
     words = without_words(report, best, _called(report, best), most=tried > 1)
-    if tried > 1 and best.value(report.metric) == 0:
+    if tried > 1 and abs(best.value(report.metric)) < _ROUNDING:
         return f"None of {counted(tried, unit)} changes {report.ranked_by.label}.{end}"
     if math.isnan(report.chance):
         option = "--image" if noun(report) == "image" else "--texts"
@@ -186,7 +186,8 @@ def without_words(
     measured, unit = _measured(report)
     if abs(value) < _ROUNDING:
         return f"{ablating} leaves {measured} at {at:.3f}{unit}"
-    moves = f"{ablating} {'raises' if value > 0 else 'lowers'} {measured}{' most,' * most} by"
+    of = "" if ablates_every(report) else f" of these {len(report.singles)}"
+    moves = f"{ablating} {'raises' if value > 0 else 'lowers'} {measured}{f' most{of},' * most} by"
     return f"{moves} {_three_digits(abs(value), False)}{unit} ({at:.3f} → {at + value:.3f})"
 
 
@@ -232,7 +233,7 @@ def _ranking_words(report: AblationReport) -> str:
     if named:
         most = order.matter[: len(named)] == tuple(named)
         more = [report.name(effect.variant) for effect in named[1:]]
-        then = f", {'followed' if most else 'clearly also'} by {listed(more)}" * bool(more)
+        then = f", {'followed by' if most else 'as clearly do'} {listed(more)}" * bool(more)
         matter = without_words(report, named[0], most=most) + then
     if order.harm:
         names = listed([report.name(effect.variant) for effect in order.harm[:_NAMED]])

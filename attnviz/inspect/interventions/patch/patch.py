@@ -49,8 +49,7 @@ _PATCHES, _CONTROL, _TOKENS, _GRADIENT = "patches", "control", "tokens", "gradie
 def work(pairs: PromptPairs, request: PatchRequest) -> Work:
     """Return the planned work over prompt pairs, from which the loader chooses NumPy or torch."""
     tokens = about_tokens(*(text for pair in pairs.prompts for text in pair[:2]))
-    exact = request.method == "exact"
-    return Work(tokens if exact else None, changed=True, joined=pairs.joined)
+    return Work(tokens if request.method == "exact" else None, changed=True, joined=pairs.joined)
 
 
 def patch(
