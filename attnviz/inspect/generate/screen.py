@@ -197,14 +197,13 @@ def _looped(report: GenerateReport, name: str, period: int, since: int) -> str:
     return next(filter(facts.fits_two_lines, told), told[-1])
 
 
-def _copied(report: GenerateReport, name: str) -> tuple[str, ...]:
-    """Return at how many steps the output is what the head attends to most, with less and less."""
+def _copied(report: GenerateReport, name: str) -> tuple[str, str]:
+    """Return at how many steps the head attends most to the output, with the mean and without."""
     copies, steps = report.run.copies, counted(len(report.run.steps), "step")
-    mean = f"; mean over heads: {sum(copies.values()) / len(copies):.0f}" * (len(copies) > 1)
-    at = f"At {copies[report.head]} of the {steps},"
-    told = f"{at} the model outputs the token that {name} attends to most"
-    brief = f"{at} it outputs what {name} attends to most"
-    return f"{told} (sink excluded{mean})", f"{told} (sink excluded)", f"{brief} (sink excluded)"
+    mean = f" (mean over heads: {sum(copies.values()) / len(copies):.0f})" * (len(copies) > 1)
+    top = f"the top key of {name}, sink excluded"
+    told = f"At {copies[report.head]} of the {steps}, it outputs {top}"
+    return told + mean, told
 
 
 def _written(text: str, max_width: int) -> str:

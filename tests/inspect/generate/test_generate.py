@@ -284,7 +284,7 @@ def test_a_loop_is_two_rounds_and_more(ids, loop):
 
 
 def test_the_text_of_a_loop_is_quoted_in_two_lines():
-    cut = " b" * 30, f" “a,{' b' * 10}…” (5"
+    cut = " b" * 30, f" “a,{' b' * 16}…” (5"
     for last, told in (" c", " “a, b c” (5"), (' "', ': a, b " (5'), ("<0xEC>", " the same 5"), cut:
         finding = shown(made(["<s>", "a"], [" ", "a", ",", " b", last] * 4)).finding
         assert finding.startswith(f"From output token 1 on, the model repeats{told} tokens")
