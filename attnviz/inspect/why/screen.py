@@ -262,8 +262,7 @@ def _of_one(report: WhyReport, best: HeadEffect, most: HeadEffect, whole: str) -
         if not fits_two_lines(f"{claim}{base}{unclear}."):
             base = f"; control {logits(best.base)}"
     else:
-        absent = f": {quoted(report.first.answer)} is not in the prompt"
-        absent = "" if _has_answer(report) else absent
+        absent = f": {quoted(report.first.answer)} is not in the prompt" * _lacks_answer(report)
         base = "" if report.first.attribution.labels else f"; no control{absent}"
     full = f"{claim}{base}{unclear}."
     return full if fits_two_lines(full) else f"{claim}{unclear}."
@@ -334,10 +333,11 @@ def _answer(prompt: ExplainedPrompt) -> str:
     return f"Answer: “{answer}” ({start if start == end else f'{start}–{end}'})."
 
 
-def _has_answer(report: WhyReport) -> bool:
-    """Return whether the token of the answer stands in one of the prompts or in its target."""
-    return any(
-        prompt.attribution.answer in (*prompt.given.ids, *prompt.given.predicted.ids)
+def _lacks_answer(report: WhyReport) -> bool:
+    """Return whether no prompt or target has the answer, be it with or without a blank."""
+    return not any(
+        prompt.answer.strip()
+        in map(str.strip, prompt.given.text.texts + prompt.given.predicted.texts)
         for prompt in report.prompts
     )
 
@@ -347,7 +347,7 @@ def _base(report: WhyReport, best: HeadEffect) -> str:
     if len(report.prompts) < LEAST_TEXTS:
         return "; too few prompts for intervals"
     if best.base is None:
-        absent = "" if _has_answer(report) else ", those exact tokens are not in the prompts"
+        absent = ", those exact tokens are not in the prompts" * _lacks_answer(report)
         return f"; no control{absent}"
     known = len(report.controlled)
     few = f" over {known} of them" if known < len(report.prompts) else ""
