@@ -23,7 +23,7 @@ def quoted(text: str) -> str:
 def placed(tokens: Tokens, position: int, quotes: bool = True, piece: bool = False) -> str:
     """Return a token, or the word that it is a piece of, with its index: ``“Tom” (4)``.
 
-    piece: True names the token within its word, as in ``“ed” of “warned” (5)``.
+    piece: True names the token within its word, as in ``“ed” in “warned” (5)``.
     """
     word, own = words_of_tokens(tokens)[position], token_labels(tokens)[position]
     label = cut(token_label(word_text(tokens, word)) if word[1:] else own, LONGEST_TOKEN)

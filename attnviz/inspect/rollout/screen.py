@@ -36,8 +36,8 @@ _TIE = 0.9
 """A word with more of another word's share than this keeps it from standing out."""
 
 _MORE, _TIMES, _LITTLE = 0.06, 2, 0.01
-"""The share above the rollout of uniform attention, and its multiple, from which a word stands out
-(not in 96% of 378 texts in random order, nor in 98% of 200 in random models); the least told."""
+"""A word stands out with this much more than its share under uniform attention, and this many times
+it (no word does in 96% of 378 shuffled texts, 98% of 200 in random models); the least told."""
 
 _LONG = 40  # the most tokens of a first screen with a map; more have the text alone
 _BESIDE = 3  # the columns between two maps, or between a map and the text
